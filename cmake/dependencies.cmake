@@ -1,0 +1,51 @@
+# What Lockstep is built with. scripts/setup installs all of it.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+
+if(LOCKSTEP_STATIC)
+  set(CMAKE_FIND_LIBRARY_SUFFIXES_SAVED ${CMAKE_FIND_LIBRARY_SUFFIXES})
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+endif()
+
+# OpenBLAS
+find_path(OPENBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas openblas-pthread REQUIRED)
+find_library(OPENBLAS_LIBRARY NAMES openblas PATH_SUFFIXES openblas-pthread REQUIRED)
+add_library(lockstep_openblas INTERFACE)
+target_include_directories(lockstep_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE})
+target_link_libraries(lockstep_openblas INTERFACE ${OPENBLAS_LIBRARY} Threads::Threads m)
+add_library(lockstep::openblas ALIAS lockstep_openblas)
+
+# HDF5 (C library, serial)
+find_path(HDF5_INCLUDE hdf5.h PATH_SUFFIXES hdf5/serial REQUIRED)
+find_library(HDF5_LIBRARY NAMES hdf5 hdf5_serial PATH_SUFFIXES hdf5/serial REQUIRED)
+add_library(lockstep_hdf5 INTERFACE)
+target_include_directories(lockstep_hdf5 SYSTEM INTERFACE ${HDF5_INCLUDE})
+target_link_libraries(lockstep_hdf5 INTERFACE ${HDF5_LIBRARY})
+if(LOCKSTEP_STATIC)
+  foreach(lib sz aec z)
+    find_library(HDF5_NEEDS_${lib} NAMES ${lib} REQUIRED)
+    target_link_libraries(lockstep_hdf5 INTERFACE ${HDF5_NEEDS_${lib}})
+  endforeach()
+  target_link_libraries(lockstep_hdf5 INTERFACE m ${CMAKE_DL_LIBS})
+endif()
+add_library(lockstep::hdf5 ALIAS lockstep_hdf5)
+
+# Jansson: JSON reports
+find_path(JANSSON_INCLUDE jansson.h REQUIRED)
+find_library(JANSSON_LIBRARY NAMES jansson REQUIRED)
+add_library(lockstep_json INTERFACE)
+target_include_directories(lockstep_json SYSTEM INTERFACE ${JANSSON_INCLUDE})
+target_link_libraries(lockstep_json INTERFACE ${JANSSON_LIBRARY})
+add_library(lockstep::json ALIAS lockstep_json)
+
+# Boost.Context: the fibers of the emulator (always the static library: it is small)
+find_path(BOOST_CONTEXT_INCLUDE boost/context/detail/fcontext.hpp REQUIRED)
+find_library(BOOST_CONTEXT_LIBRARY NAMES libboost_context.a boost_context REQUIRED)
+add_library(lockstep_fcontext INTERFACE)
+target_include_directories(lockstep_fcontext SYSTEM INTERFACE ${BOOST_CONTEXT_INCLUDE})
+target_link_libraries(lockstep_fcontext INTERFACE ${BOOST_CONTEXT_LIBRARY})
+add_library(lockstep::fcontext ALIAS lockstep_fcontext)
+
+if(LOCKSTEP_STATIC)
+  set(CMAKE_FIND_LIBRARY_SUFFIXES ${CMAKE_FIND_LIBRARY_SUFFIXES_SAVED})
+endif()

@@ -1,0 +1,108 @@
+/* ls_compare: any two tensors or traces of one stage, judged. "a" is the side that is trusted more (golden before ref before a GPU path).
+ *
+ * PASS is always stated as the condition that must hold, so that a NaN fails by itself. Non-finite places are compared first, as sets. */
+#ifndef LS_COMPARE_H
+#define LS_COMPARE_H
+
+#include "../layers/ls_layer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+  LS_PASS,
+  LS_FAIL,
+  LS_MISTRUSTED, /* agreed, but proves little: nothing compared, or almost only zeros */
+  LS_MISSING,    /* one side should hold the stage and does not */
+  LS_FUSED,      /* never exists by itself on this path; its group is judged */
+  LS_SHARED,     /* both sides ran the same code */
+  LS_NOT_HELD,   /* the fixture has no expected values for it */
+  LS_NOT_RUN,    /* not reached: interrupted, deselected, or an earlier error */
+  LS_VERDICTS
+} ls_verdict;
+
+const char *ls_verdict_name(ls_verdict verdict); /* "PASS", "FAIL", "MISTRUSTED", ... */
+
+enum { LS_MAX_WHERE = 128, LS_MAX_NOTE = 320 };
+
+/* What a comparison came to. Mergeable over steps: counts add, the worst place is the one with the largest use. */
+typedef struct {
+  ls_verdict verdict;
+  int64_t count;     /* elements compared: only those the operation wrote */
+  int64_t zeros;     /* of them zero on both sides */
+  int64_t bit_equal; /* of them equal in bits after rounding to the stage's type (-0 equals +0) */
+  int64_t failing;   /* of them outside the bound, or non-finite on one side only */
+  int64_t nonfinite; /* of them non-finite alike on both sides */
+  double use;        /* largest |a - b| / bound of a finite element, the share of the bound in use; > 1 fails; 0 where all are equal */
+  uint64_t steps;    /* largest distance in steps of the stage's type */
+  int64_t rows, rows_failing; /* a row: all elements of the last axis */
+  /* the worst element: where failing > 0 the one with the largest use (a non-finite one first), else the one with the largest use */
+  bool has_worst;
+  int64_t worst_index[LS_MAX_DIMS];
+  double worst_a, worst_b, worst_bound;
+  char where[LS_MAX_WHERE]; /* "layer 3 row 7 (position 2183, slot 7) head 2 channel 81" */
+  char note[LS_MAX_NOTE];   /* ring findings, non-finite origin; may be empty */
+} ls_result;
+
+/* Positions of the rows along the axis named "row", for naming places; capacity 0: no ring. */
+typedef struct {
+  int64_t base, capacity, head_dim;
+} ls_place_names;
+
+typedef struct {
+  const ls_stage *stage;
+  ls_dtype type;          /* the stage's type, in whose steps is counted */
+  const ls_tensor *a, *b; /* any float types, same shape, else LS_FAIL with a note saying both shapes */
+  const ls_tensor *bound; /* f32, same shape: what is allowed beyond stage->steps steps; NULL: 0 */
+  double steps;           /* usually stage->steps; 0 with bound NULL asks for equality (-0 == +0) */
+  bool has_tolerance;     /* an expected dataset's own atol, rtol: |a - b| <= atol + rtol |a| replaces bound and steps */
+  double atol, rtol;
+  ls_place_names names;
+  int64_t first_layer; /* added to the index of the axis "layer" in names (a view of one layer) */
+} ls_compare_args;
+
+void ls_compare_tensor(ls_result *result, const ls_compare_args *args);
+
+void ls_result_init(ls_result *result); /* nothing compared yet: LS_NOT_RUN */
+void ls_result_merge(ls_result *into, const ls_result *from);
+
+/* ---- rings ---- */
+
+/* What each slot of a ring should hold, and rows seen so far, so that a wrong slot can be named. One for K and V together. Rows are kept
+ * up to a fixed memory; the oldest go first. */
+typedef struct ls_ring_history ls_ring_history;
+
+ls_status ls_ring_history_new(ls_ring_history **history, int64_t layers, int64_t capacity, int64_t kv_dim, ls_error *err);
+void ls_ring_history_free(ls_ring_history *history);
+
+/* A step wrote rows at positions [base, base + rows). k, v [layers, rows, kv_dim] as written by the trusted side. kind: "draft_write" or
+ * "context_write", a string that outlives the history. bound_k, bound_v: what a right row may differ by on another path (NULL: nothing). */
+ls_status ls_ring_history_write(ls_ring_history *history, int64_t step, const char *kind, int64_t base, int64_t rows, const ls_tensor *k,
+                                const ls_tensor *v, const ls_tensor *bound_k, const ls_tensor *bound_v, ls_error *err);
+
+/* Also worth recognising in a slot: an intermediate of this step ("k_proj", "k_norm": a later stage was skipped). Forgotten at the next
+ * ls_ring_history_write. */
+ls_status ls_ring_history_intermediate(ls_ring_history *history, const char *stage, int64_t base, const ls_tensor *rows, ls_error *err);
+
+/* Judges a whole ring [layers, capacity, kv_dim] of side b against side a (or, a NULL, against what the history says), slot by slot. The
+ * bound of a slot is that of the row the history says it holds. note: "slot 3 holds position 2171, expected 2179: stale, not
+ * overwritten". count takes only slots that some operation wrote; slots that none wrote must be zero on both sides.
+ * only_base/only_rows (rows > 0): judge only the slots of [only_base, only_base + only_rows). */
+void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls_stage *stage, ls_dtype type, bool is_v, const ls_tensor *a,
+                     const ls_tensor *b, int64_t only_base, int64_t only_rows);
+
+/* ---- write-set ---- */
+
+/* Compares two state traces of one path around one operation, bit for bit: only ring slots of [base, base + rows) may differ, and only
+ * what `may_change` names (NULL-terminated: "capture", "cursor", ...). LS_PASS, or LS_FAIL with the first byte's place in note. */
+void ls_compare_write_set(ls_result *result, const ls_trace *before, const ls_trace *after, int64_t base, int64_t rows, int64_t capacity,
+                          const char *const *may_change);
+
+/* Two traces, every tensor of `names` (NULL-terminated; NULL: all of a) bit for bit. LS_FAIL names the first difference. */
+void ls_compare_same_bytes(ls_result *result, const ls_trace *a, const ls_trace *b, const char *const *names, const ls_place_names *place);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,63 @@
+/* ls_report: what one `verify` found, file by file, and its renderings. Owns everything that is added to it. */
+#ifndef LS_REPORT_H
+#define LS_REPORT_H
+
+#include <stdio.h>
+
+#include "ls_compare.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { LS_ISOLATED, LS_CASCADED, LS_MODES } ls_mode;
+
+typedef struct ls_report ls_report;
+
+ls_status ls_report_new(ls_report **report, ls_error *err);
+void ls_report_free(ls_report *report);
+
+/* Opens a section for one fixture. Later adds go to it. */
+ls_status ls_report_file(ls_report *report, const char *file, const char *title, const ls_config *config, ls_error *err);
+
+/* What ran: "ref", "OpenBLAS 0.3.21 Zen". */
+ls_status ls_report_path(ls_report *report, const char *path, const char *description, ls_error *err);
+
+/* One stage (sub: drafter layer, -1 none), of one step, one pair ("golden-ref", "golden-emu", "ref-emu"), one mode. */
+ls_status ls_report_stage(ls_report *report, int64_t step, const char *stage, int64_t sub, const char *pair, ls_mode mode,
+                          const ls_result *result, ls_error *err);
+
+/* A property of one step on one path: "write-set", "idempotence", "split", "refusal", "cursor", "state". */
+ls_status ls_report_property(ls_report *report, int64_t step, const char *property, const char *path, const ls_result *result,
+                             ls_error *err);
+
+/* The file could not be finished: the status and its line. What was added before is kept and reported as partial. */
+ls_status ls_report_stop(ls_report *report, ls_status status, const char *line, ls_error *err);
+
+/* Something worth a line in the file's section ("the real-shape file runs on emu only with --full"). */
+ls_status ls_report_note(ls_report *report, const char *line, ls_error *err);
+
+typedef struct {
+  bool allow_mistrusted;
+  const char *const *known_failures; /* names "FILE:STAGE.SUB:PAIR" or globs of them; NULL-terminated, or NULL */
+  const char *program;               /* "lockstep", for the command that repeats a finding */
+  const char *repeat_options;        /* options of this run to be repeated: "--path emu --threads 2" */
+  bool colour;
+  int width; /* columns of the terminal; 0: 120 */
+} ls_report_options;
+
+/* The terminal table: summary first, one line per stage and pair, failing ones with step, worst place, both values, the bound, introduced
+ * here or inherited, and the command that repeats it; then properties; then a verdict line. */
+ls_status ls_report_text(const ls_report *report, const ls_report_options *options, FILE *out, ls_error *err);
+
+/* The same as JSON (schema: docs/report.schema.json). Written to a temporary name and renamed. */
+ls_status ls_report_json(const ls_report *report, const ls_report_options *options, const char *file, ls_error *err);
+
+/* The exit status: LS_OK, LS_DIVERGED, or the worst stop (5 over 3 over 4 over 1 over 0; 130 where interrupted). Known failures that pass
+ * are LS_DIVERGED. Nothing compared at all is LS_DIVERGED. */
+ls_status ls_report_status(const ls_report *report, const ls_report_options *options);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

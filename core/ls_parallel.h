@@ -1,0 +1,22 @@
+/* ls_parallel: the harness's own worker threads. One setting, `--threads N`, for the reference, the generators and the emulator. */
+#ifndef LS_PARALLEL_H
+#define LS_PARALLEL_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* 0: as many as the machine has cores for this process. Takes effect at the next ls_parallel_for. Not to be called from inside one. */
+void ls_threads_set(int n);
+int ls_threads(void); /* at least 1 */
+
+/* Calls fn(arg, i) for i in [0, n), each once, on ls_threads() threads of which the caller is one, and returns when all are done.
+ * Which thread runs which i is not defined, so fn's result must not depend on it. A nested call runs serially. */
+void ls_parallel_for(int64_t n, void (*fn)(void *arg, int64_t i), void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
