@@ -39,10 +39,11 @@ typedef struct {
   int64_t rows, rows_failing; /* a row: all elements of the last axis */
   /* the worst element: where failing > 0 the one with the largest use (a non-finite one first), else the one with the largest use */
   bool has_worst;
+  int worst_ndim;
   int64_t worst_index[LS_MAX_DIMS];
-  double worst_a, worst_b, worst_bound;
-  char where[LS_MAX_WHERE]; /* "layer 3 row 7 (position 2183, slot 7) head 2 channel 81" */
-  char note[LS_MAX_NOTE];   /* ring findings, non-finite origin; may be empty */
+  double worst_a, worst_b, worst_bound; /* as stored, not rounded; the bound in full, steps included */
+  char where[LS_MAX_WHERE];             /* "layer 3 row 7 (position 2183, slot 7) head 2 channel 81" */
+  char note[LS_MAX_NOTE];               /* ring findings, non-finite origin; may be empty */
 } ls_result;
 
 /* Positions of the rows along the axis named "row", for naming places; capacity 0: no ring. */
@@ -62,10 +63,26 @@ typedef struct {
   int64_t first_layer; /* added to the index of the axis "layer" in names (a view of one layer) */
 } ls_compare_args;
 
+/* Judges b against a. Both are rounded to args->type first. Places that are not finite must be the same ones with the same meaning (any
+ * NaN equals any NaN, an infinity its like). Elsewhere equal values pass, others where |a - b| <= limit with a finite
+ *   limit = steps * step_at(type, max(|a|, |b|)) + bound     or, has_tolerance, atol + rtol |a| on the values as stored.
+ * Never fails as a call: what cannot be compared is an LS_FAIL with a note. Runs on the threads of ls_parallel; the result does not
+ * depend on their number. */
 void ls_compare_tensor(ls_result *result, const ls_compare_args *args);
 
-void ls_result_init(ls_result *result); /* nothing compared yet: LS_NOT_RUN */
+void ls_result_init(ls_result *result); /* nothing compared yet: LS_NOT_RUN, the neutral element of a merge */
+
+/* Adds a step's (or a drafter layer's) result. LS_FAIL stays; then LS_MISSING; PASS or MISTRUSTED is judged anew on the summed counts;
+ * SHARED counts never mix with others; a verdict that compared nothing (FUSED, NOT_HELD, NOT_RUN) yields to one that did. */
 void ls_result_merge(ls_result *into, const ls_result *from);
+
+/* The verdict of counts: FAIL where an element failed; MISTRUSTED where none was compared or LS_MISTRUST_SHARE of them were zero on both
+ * sides; else PASS. */
+void ls_result_judge(ls_result *result);
+
+/* Above this share of zeros agreement proves little: with 99 of 100 elements zero on both sides, a kernel that writes zeros, or that
+ * does not write, is told apart by one element in a hundred, and one that misses those few passes. Real activations hold next to none. */
+#define LS_MISTRUST_SHARE 0.99
 
 /* ---- rings ---- */
 
@@ -85,8 +102,18 @@ ls_status ls_ring_history_write(ls_ring_history *history, int64_t step, const ch
  * ls_ring_history_write. */
 ls_status ls_ring_history_intermediate(ls_ring_history *history, const char *stage, int64_t base, const ls_tensor *rows, ls_error *err);
 
+/* Where the rings stand before the first step (a fixture's /state): k_ring, v_ring [layers, capacity, kv_dim], expected unchanged. Slot s
+ * is taken to hold the newest position below cursor that lives there. A slot of zeros in every layer counts as never written. */
+ls_status ls_ring_history_state(ls_ring_history *history, const ls_tensor *k_ring, const ls_tensor *v_ring, int64_t cursor, ls_error *err);
+
+/* Places are named by head and channel instead of by element of kv_dim. */
+void ls_ring_history_heads(ls_ring_history *history, int64_t head_dim);
+
+size_t ls_ring_history_bytes(const ls_ring_history *history); /* of all rows kept */
+
 /* Judges a whole ring [layers, capacity, kv_dim] of side b against side a (or, a NULL, against what the history says), slot by slot. The
- * bound of a slot is that of the row the history says it holds. note: "slot 3 holds position 2171, expected 2179: stale, not
+ * bound of a slot is that of the row the history says it holds: stage->steps steps and the row's bound, or equality where the row came
+ * without one. note: "slot 3 holds position 2171, expected 2179: stale, not
  * overwritten". count takes only slots that some operation wrote; slots that none wrote must be zero on both sides.
  * only_base/only_rows (rows > 0): judge only the slots of [only_base, only_base + only_rows). */
 void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls_stage *stage, ls_dtype type, bool is_v, const ls_tensor *a,

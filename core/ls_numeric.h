@@ -33,14 +33,44 @@ static inline uint16_t ls_f32_to_bf16(float v) {
   return (uint16_t)((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
 }
 
-float ls_f16_to_f32(uint16_t h);
-uint16_t ls_f32_to_f16(float v);
+/* Both f16 conversions select among results instead of branching, so that loops over them vectorise. */
+static inline float ls_f16_to_f32(uint16_t h) {
+  uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+  uint32_t shifted = (uint32_t)(h & 0x7FFFu) << 13; /* exponent and mantissa where float32 has them */
+  uint32_t exponent = shifted & 0x0F800000u;
+  uint32_t normal = shifted + 0x38000000u;                                                                   /* rebias 15 -> 127 */
+  uint32_t special = shifted | 0x7F800000u | ((shifted & 0x007FFFFFu) != 0 ? 0x00400000u : 0u);              /* NaN: quiet */
+  uint32_t subnormal = ls_f32_bits(ls_f32_from_bits(shifted + 0x38800000u) - ls_f32_from_bits(0x38800000u)); /* (2^-14 + v) - 2^-14 */
+  uint32_t u = exponent == 0x0F800000u ? special : (exponent == 0 ? subnormal : normal);
+  return ls_f32_from_bits(u | sign);
+}
+static inline uint16_t ls_f32_to_f16(float v) {
+  uint32_t u = ls_f32_bits(v), a = u & 0x7FFFFFFFu;
+  uint32_t normal = (a - 0x38000000u + 0x0FFFu + ((a >> 13) & 1u)) >> 13;
+  uint32_t subnormal = ls_f32_bits(ls_f32_from_bits(a) + 0.5f) - 0x3F000000u; /* a step of [0.5, 1) is f16's subnormal step, 2^-24 */
+  uint32_t nan = 0x7E00u | ((a >> 13) & 0x01FFu);                             /* quiet, keep the upper payload */
+  uint32_t h = a < 0x38800000u ? subnormal : normal;
+  h = a >= 0x477FF000u ? 0x7C00u : h; /* from 65520, half way past the largest: infinity */
+  h = a > 0x7F800000u ? nan : h;
+  return (uint16_t)(h | (u >> 16 & 0x8000u));
+}
 
-/* From float64 in one rounding (not through float32). */
-uint16_t ls_f64_to_bf16(double v);
-uint16_t ls_f64_to_f16(double v);
+/* float64 to float32, to odd: toward zero, and where that is not exact the last bit is set. A second rounding, to nearest-even and to at
+ * least two bits less, then gives what one rounding from float64 would. */
+static inline float ls_f64_to_f32_odd(double v) {
+  float nearest = (float)v;
+  uint32_t u = ls_f32_bits(nearest);
+  double d = (double)nearest;
+  bool away = (v > 0) == (d > v); /* from zero */
+  u = v == v && d != v ? (away ? u - 1u : u) | 1u : u;
+  return ls_f32_from_bits(u);
+}
 
-/* OCP e4m3 (no infinity, S.1111.111 is NaN, largest 448): values beyond 448 saturate; NaN stays NaN; and back. */
+/* From float64 in one rounding (not through float32 nearest-even). */
+static inline uint16_t ls_f64_to_bf16(double v) { return ls_f32_to_bf16(ls_f64_to_f32_odd(v)); }
+static inline uint16_t ls_f64_to_f16(double v) { return ls_f32_to_f16(ls_f64_to_f32_odd(v)); }
+
+/* OCP e4m3 (no infinity, S.1111.111 is NaN, largest 448): values beyond 448, infinity included, saturate; NaN stays NaN; and back. */
 uint8_t ls_f32_to_e4m3(float v);
 float ls_e4m3_to_f32(uint8_t code);
 
@@ -51,11 +81,12 @@ float ls_e2m1_to_f32(uint8_t code);
 /* 2^ceil(log2 v) for positive normal v, from the bits (layers.md, pow2ceil). */
 float ls_pow2ceil(float v);
 
-/* v rounded to a float dtype and widened again. */
+/* v rounded to a float dtype and widened again; to an integer dtype: to the nearest integer of it (NaN: 0). */
 double ls_round_to(ls_dtype dtype, double v);
 
 /* The size of one step (unit in the last place) of dtype at |v|: the distance between neighbouring values of the binade that holds |v|;
- * at and below the smallest normal, the subnormal step. Infinity or NaN gives NaN, which no PASS condition survives. */
+ * at and below the smallest normal, the subnormal step. NaN, infinity and what rounds to infinity in dtype give NaN, which no PASS
+ * condition survives. 1 for an integer dtype. */
 double ls_step_at(ls_dtype dtype, double v);
 
 /* How many steps apart a and b are once each is rounded to dtype, along the line of representable values (-0 and +0 are the same

@@ -19,7 +19,7 @@ uint64_t ls_splitmix64_at(uint64_t seed, uint64_t i);
 /* Element i as the format says, in float64 before any rounding: (2u - 1) * scale + offset, u = (z >> 40) / 2^24. */
 double ls_generated_at(uint64_t seed, uint64_t i, double scale, double offset);
 
-/* Fills a dense float tensor with elements first .. first + count - 1 of the sequence named name, rounded to float32 and then to the
+/* Fills a dense host tensor of a float type with elements 0 .. count - 1 of the sequence named name, rounded to float32 and then to the
  * storage type, nearest-even. Runs on the threads of ls_parallel; the bytes do not depend on their number. */
 void ls_generate(const ls_tensor *t, const char *name, double scale, double offset);
 

@@ -17,6 +17,10 @@ ls_status ls_dflash_decide(const ls_dflash_config *config, const ls_dflash_state
 /* Positions that the step writes into the rings: [*base, *base + *rows); rows = 0 where it writes none. state is the one before it. */
 void ls_dflash_written(const ls_dflash_state *state, const ls_step *step, int64_t *base, int64_t *rows);
 
+/* A state that comes from outside (load, /state of a fixture): LS_BAD_FIXTURE where no history leads to it (the cursor outside 0 .. 2^31,
+ * more captured rows than max_rows, a captured row outside the positions). */
+ls_status ls_dflash_state_check(const ls_dflash_config *config, const ls_dflash_state *state, ls_error *err);
+
 #ifdef __cplusplus
 }
 #endif

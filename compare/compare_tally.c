@@ -1,0 +1,247 @@
+#include "compare_tally.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../core/ls_numeric.h"
+#include "../core/ls_ring.h"
+
+enum { BLOCK = 64 };
+
+ls_line ls_line_of(const ls_tensor *t, int64_t flat) {
+  const char *data = t->data;
+  return (ls_line){.dtype = t->dtype,
+                   .data = data + ls_tensor_offset(t, flat) * (int64_t)ls_dtype_size(t->dtype),
+                   .stride = t->ndim > 0 ? t->stride[t->ndim - 1] : 1};
+}
+
+double ls_line_get(const ls_line *line, int64_t i) {
+  int64_t at = i * line->stride;
+  switch (line->dtype) {
+    case LS_BF16:
+      return (double)ls_bf16_to_f32(((const uint16_t *)line->data)[at]);
+    case LS_F16:
+      return (double)ls_f16_to_f32(((const uint16_t *)line->data)[at]);
+    case LS_F32:
+      return (double)((const float *)line->data)[at];
+    case LS_F64:
+      return ((const double *)line->data)[at];
+    case LS_I32:
+      return (double)((const int32_t *)line->data)[at];
+    case LS_I64:
+      return (double)((const int64_t *)line->data)[at];
+    case LS_U8:
+      return (double)((const uint8_t *)line->data)[at];
+    default:
+      return NAN;
+  }
+}
+
+/* A worse element replaces the worst one: one that is not finite on one side only before any other, then the larger use. The first of
+ * equals stays. */
+static bool worse(bool lonely, double use, const ls_tally *than) {
+  if (!than->has_worst) return lonely || use > 0;
+  if (lonely != than->worst_lonely) return lonely;
+  return use > than->use;
+}
+
+static void tally_element(ls_tally *t, const ls_rule *rule, double stored_a, double stored_b, double bound, int64_t at) {
+  double a = ls_round_to(rule->type, stored_a), b = ls_round_to(rule->type, stored_b);
+  bool equal = a == b || (a != a && b != b); /* also -0 and +0, two NaN, two infinities of one sign */
+  bool finite = isfinite(a) && isfinite(b);
+  bool lonely = !finite && !equal;
+
+  double limit = 0, use = 0;
+  bool ok = equal;
+  if (finite && (!equal || rule->has_tolerance)) {
+    double apart = fabs(a - b);
+    if (rule->has_tolerance) {
+      apart = fabs(stored_a - stored_b);
+      limit = rule->atol + rule->rtol * fabs(stored_a);
+    } else {
+      double step = rule->steps > 0 ? rule->steps * ls_step_at(rule->type, fmax(fabs(a), fabs(b))) : 0;
+      limit = step + bound;
+    }
+    ok = apart == 0 || (apart <= limit && isfinite(limit));
+    if (apart > 0 || !ok) {
+      use = limit > 0 && isfinite(limit) ? apart / limit : INFINITY;
+      if (!ok && !(use > 1)) use = INFINITY;
+    }
+  } else if (lonely) {
+    use = INFINITY;
+  }
+
+  uint64_t steps = equal ? 0 : ls_steps_between(rule->type, a, b);
+  t->count++;
+  t->zeros += a == 0 && b == 0;
+  t->bit_equal += equal;
+  t->nonfinite += !finite && equal;
+  t->lonely += lonely;
+  t->failing += !ok;
+  if (steps > t->steps) t->steps = steps;
+  if (worse(lonely, use, t)) {
+    t->has_worst = true, t->worst_lonely = lonely;
+    t->worst_at = at, t->worst_a = stored_a, t->worst_b = stored_b, t->worst_bound = limit;
+  }
+  if (use > t->use) t->use = use;
+}
+
+/* Both sides stored in the 16-bit type itself: whole blocks of equal bits are only counted, which the compiler vectorises. */
+static void tally_same16(ls_tally *t, const ls_rule *rule, const ls_line *line_a, const ls_line *line_b, const ls_line *bound, int64_t n,
+                         int64_t at) {
+  const uint16_t *a = line_a->data, *b = line_b->data;
+  const uint16_t top = rule->type == LS_BF16 ? 0x7F80 : 0x7C00; /* infinity; NaN lies above */
+  int64_t i = 0;
+  for (; i + BLOCK <= n; i += BLOCK) {
+    uint16_t differ = 0, zero = 0, odd = 0;
+    for (int j = 0; j < BLOCK; j++) {
+      uint16_t magnitude = a[i + j] & 0x7FFF;
+      differ = (uint16_t)(differ + (a[i + j] != b[i + j]));
+      zero = (uint16_t)(zero + (magnitude == 0));
+      odd = (uint16_t)(odd + (magnitude >= top));
+    }
+    if (differ == 0) {
+      t->count += BLOCK, t->bit_equal += BLOCK, t->zeros += zero, t->nonfinite += odd;
+      continue;
+    }
+    for (int64_t j = i; j < i + BLOCK; j++) {
+      if (a[j] == b[j]) {
+        uint16_t magnitude = a[j] & 0x7FFF;
+        t->count++, t->bit_equal++, t->zeros += magnitude == 0, t->nonfinite += magnitude >= top;
+      } else {
+        tally_element(t, rule, ls_line_get(line_a, j), ls_line_get(line_b, j), bound ? ls_line_get(bound, j) : 0, at + j);
+      }
+    }
+  }
+  for (; i < n; i++) tally_element(t, rule, ls_line_get(line_a, i), ls_line_get(line_b, i), bound ? ls_line_get(bound, i) : 0, at + i);
+}
+
+void ls_tally_row(ls_tally *tally, const ls_rule *rule, const ls_line *a, const ls_line *b, const ls_line *bound, int64_t n, int64_t at) {
+  int64_t failing = tally->failing;
+  bool is16 = rule->type == LS_BF16 || rule->type == LS_F16;
+  if (is16 && a->dtype == rule->type && b->dtype == rule->type && a->stride == 1 && b->stride == 1) {
+    tally_same16(tally, rule, a, b, bound, n, at);
+  } else {
+    for (int64_t i = 0; i < n; i++) {
+      tally_element(tally, rule, ls_line_get(a, i), ls_line_get(b, i), bound ? ls_line_get(bound, i) : 0, at + i);
+    }
+  }
+  tally->rows++;
+  tally->rows_failing += tally->failing > failing;
+}
+
+int64_t ls_line_nonzeros(const ls_line *line, int64_t n, int64_t *first) {
+  int64_t nonzeros = 0;
+  if ((line->dtype == LS_BF16 || line->dtype == LS_F16) && line->stride == 1) {
+    const uint16_t *v = line->data;
+    uint16_t any = 0;
+    for (int64_t i = 0; i < n; i++) any |= v[i];
+    if ((any & 0x7FFF) == 0) return 0;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    if (ls_line_get(line, i) == 0) continue;
+    if (nonzeros++ == 0) *first = i;
+  }
+  return nonzeros;
+}
+
+void ls_tally_merge(ls_tally *into, const ls_tally *from) {
+  if (from->has_worst && worse(from->worst_lonely, from->use, into)) {
+    into->has_worst = true, into->worst_lonely = from->worst_lonely, into->worst_at = from->worst_at;
+    into->worst_a = from->worst_a, into->worst_b = from->worst_b, into->worst_bound = from->worst_bound;
+  }
+  into->count += from->count, into->zeros += from->zeros, into->bit_equal += from->bit_equal;
+  into->failing += from->failing, into->nonfinite += from->nonfinite, into->lonely += from->lonely;
+  into->rows += from->rows, into->rows_failing += from->rows_failing;
+  if (from->use > into->use) into->use = from->use;
+  if (from->steps > into->steps) into->steps = from->steps;
+}
+
+void ls_tally_result(ls_result *result, const ls_tally *tally) {
+  ls_result_init(result);
+  result->count = tally->count, result->zeros = tally->zeros, result->bit_equal = tally->bit_equal;
+  result->failing = tally->failing, result->nonfinite = tally->nonfinite;
+  result->use = tally->use, result->steps = tally->steps;
+  result->rows = tally->rows, result->rows_failing = tally->rows_failing;
+  result->has_worst = tally->has_worst;
+  result->worst_a = tally->worst_a, result->worst_b = tally->worst_b, result->worst_bound = tally->worst_bound;
+  ls_result_judge(result);
+}
+
+void ls_unflatten(int64_t index[LS_MAX_DIMS], int64_t flat, int ndim, const int64_t *dim) {
+  for (int i = 0; i < LS_MAX_DIMS; i++) index[i] = 0;
+  for (int i = ndim - 1; i >= 0; i--) {
+    index[i] = flat % dim[i];
+    flat /= dim[i];
+  }
+}
+
+/* ---- naming places ---- */
+
+typedef struct {
+  char *buf;
+  size_t size, used;
+} text;
+
+static void put(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(text *t, const char *format, ...) {
+  if (t->used >= t->size) return;
+  va_list args;
+  va_start(args, format);
+  int n = vsnprintf(t->buf + t->used, t->size - t->used, format, args);
+  va_end(args);
+  if (n > 0) t->used += (size_t)n;
+}
+
+static int words_in(const char *axes) {
+  int n = 0;
+  for (const char *p = axes; *p;) {
+    p += strspn(p, " ");
+    if (*p) n++;
+    p += strcspn(p, " ");
+  }
+  return n;
+}
+
+void ls_place_text(char *buf, size_t size, const ls_place_text_args *args) {
+  text t = {buf, size, 0};
+  if (size > 0) buf[0] = '\0';
+  int words = args->axes ? words_in(args->axes) : 0;
+  if (words < args->ndim || args->ndim == 0) {
+    put(&t, "[");
+    for (int i = 0; i < args->ndim; i++) put(&t, "%s%lld", i > 0 ? ", " : "", (long long)args->index[i]);
+    put(&t, "]");
+    return;
+  }
+  const char *word = args->axes;
+  for (int w = 0; w < words; w++) {
+    word += strspn(word, " ");
+    int length = (int)strcspn(word, " ");
+    int axis = w - (words - args->ndim);
+    bool is_layer = length == 5 && strncmp(word, "layer", 5) == 0;
+    const char *gap = t.used > 0 ? " " : "";
+    if (axis < 0) { /* an axis that this view no longer has */
+      if (is_layer) put(&t, "%slayer %lld", gap, (long long)args->first_layer);
+      word += length;
+      continue;
+    }
+    long long i = (long long)args->index[axis];
+    int64_t capacity = args->names ? args->names->capacity : 0;
+    if (is_layer) {
+      put(&t, "%slayer %lld", gap, i + (long long)args->first_layer);
+    } else if (length == 3 && strncmp(word, "row", 3) == 0 && capacity > 0) {
+      int64_t position = args->names->base + i;
+      put(&t, "%srow %lld (position %lld, slot %lld)", gap, i, (long long)position, (long long)ls_ring_slot(position, capacity));
+    } else if (length == 4 && strncmp(word, "slot", 4) == 0 && args->slot_position >= 0) {
+      put(&t, "%sslot %lld (position %lld)", gap, i, (long long)args->slot_position);
+    } else if (axis == args->ndim - 1 && args->heads && args->names && args->names->head_dim > 0) {
+      long long head_dim = (long long)args->names->head_dim;
+      put(&t, "%shead %lld channel %lld", gap, i / head_dim, i % head_dim);
+    } else {
+      put(&t, "%s%.*s %lld", gap, length, word, i);
+    }
+    word += length;
+  }
+}

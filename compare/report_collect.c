@@ -1,0 +1,395 @@
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report_model.h"
+
+/* ---- collecting ---- */
+
+/* Room for one more element at the end of an array that grows by doubling; NULL: out of memory. The new element is zero. */
+static void *grow(void *array, int *n, int *room, size_t size) {
+  char *items = *(char **)array;
+  if (*n == *room) {
+    int larger = *room > 0 ? 2 * *room : 8;
+    items = realloc(items, (size_t)larger * size);
+    if (!items) return NULL;
+    *(char **)array = items;
+    *room = larger;
+  }
+  char *item = items + (size_t)*n * size;
+  memset(item, 0, size);
+  (*n)++;
+  return item;
+}
+
+static ls_status no_memory(ls_error *err) { return ls_fail(err, LS_INTERNAL, "report: out of memory"); }
+
+/* A copy for one line of a terminal: what comes from a file must not bring control characters along. */
+static char *copy_line(const char *text) {
+  char *copy = strdup(text ? text : "");
+  for (char *c = copy; c && *c; c++) {
+    if ((unsigned char)*c < 0x20 || *c == 0x7F) *c = '?';
+  }
+  return copy;
+}
+
+ls_status ls_report_new(ls_report **report, ls_error *err) {
+  *report = calloc(1, sizeof **report);
+  return *report ? LS_OK : no_memory(err);
+}
+
+void ls_report_free(ls_report *report) {
+  if (!report) return;
+  for (int i = 0; i < report->n_files; i++) {
+    report_file *file = &report->file[i];
+    for (int j = 0; j < file->n_paths; j++) free(file->path[j].description);
+    for (int j = 0; j < file->n_entries; j++) free(file->entry[j].tally.bad);
+    for (int j = 0; j < file->n_properties; j++) free(file->property[j].tally.bad);
+    for (int j = 0; j < file->n_notes; j++) free(file->note[j]);
+    free(file->file);
+    free(file->title);
+    free(file->config_text);
+    free(file->path);
+    free(file->entry);
+    free(file->property);
+    free(file->note);
+    free(file->stop_line);
+  }
+  free(report->file);
+  free(report);
+}
+
+ls_status ls_report_file(ls_report *report, const char *file, const char *title, const ls_config *config, ls_error *err) {
+  char config_text[512] = "";
+  report_file *f = grow(&report->file, &report->n_files, &report->files_room, sizeof *f);
+  if (!f) return no_memory(err);
+  if (config) {
+    f->layer = config->layer;
+    f->act = config->act;
+    ls_config_text(config_text, sizeof config_text, config);
+  }
+  f->file = strdup(file);
+  f->title = copy_line(title);
+  f->config_text = copy_line(config_text);
+  return f->file && f->title && f->config_text ? LS_OK : no_memory(err);
+}
+
+static ls_status current(report_file **file, ls_report *report, ls_error *err) {
+  if (report->n_files == 0) return ls_fail(err, LS_INTERNAL, "report: something was added before any file");
+  *file = &report->file[report->n_files - 1];
+  return LS_OK;
+}
+
+ls_status ls_report_path(ls_report *report, const char *path, const char *description, ls_error *err) {
+  report_file *file;
+  LS_TRY(current(&file, report, err));
+  report_path *p = grow(&file->path, &file->n_paths, &file->paths_room, sizeof *p);
+  if (!p) return no_memory(err);
+  snprintf(p->name, sizeof p->name, "%s", path);
+  p->description = copy_line(description);
+  return p->description ? LS_OK : no_memory(err);
+}
+
+static ls_status add(report_tally *tally, int64_t step, const ls_result *result, ls_error *err) {
+  if (result->verdict < 0 || result->verdict >= LS_VERDICTS) return ls_fail(err, LS_INTERNAL, "report: no verdict %d", (int)result->verdict);
+  ls_result_merge(&tally->total, result);
+  tally->runs[result->verdict]++;
+  if ((result->verdict == LS_FAIL || result->verdict == LS_MISSING) && tally->n_bad < LS_KEPT_FAILURES) {
+    report_failure *bad = grow(&tally->bad, &tally->n_bad, &tally->bad_room, sizeof *bad);
+    if (!bad) return no_memory(err);
+    bad->step = step;
+    bad->result = *result;
+    for (int i = tally->n_bad - 1; i > 0 && tally->bad[i - 1].step > tally->bad[i].step; i--) { /* steps may be added out of order */
+      report_failure swap = tally->bad[i];
+      tally->bad[i] = tally->bad[i - 1];
+      tally->bad[i - 1] = swap;
+    }
+  }
+  return LS_OK;
+}
+
+static int order_of(const report_file *file, const char *stage) {
+  int n = file->layer ? file->layer->n_stages : 0;
+  for (int i = 0; i < n; i++) {
+    if (strcmp(file->layer->stages[i].name, stage) == 0) return i;
+  }
+  return n;
+}
+
+static int pair_order_of(const report_file *file, const char *pair) {
+  int next = 0;
+  for (int i = 0; i < file->n_entries; i++) {
+    if (strcmp(file->entry[i].pair, pair) == 0) return file->entry[i].pair_order;
+    if (file->entry[i].pair_order >= next) next = file->entry[i].pair_order + 1;
+  }
+  return next;
+}
+
+ls_status ls_report_stage(ls_report *report, int64_t step, const char *stage, int64_t sub, const char *pair, ls_mode mode,
+                          const ls_result *result, ls_error *err) {
+  report_file *file;
+  LS_TRY(current(&file, report, err));
+  if (strlen(stage) >= LS_NAME_MAX || strlen(pair) >= LS_MAX_PAIR || mode < 0 || mode >= LS_MODES) {
+    return ls_fail(err, LS_INTERNAL, "report: bad name or mode: %.80s, %.80s", stage, pair);
+  }
+  report_entry *entry = NULL;
+  for (int i = 0; i < file->n_entries && !entry; i++) { /* every step adds in the same order: the one sought follows the last one found */
+    int at = (file->hint + i) % file->n_entries;
+    report_entry *e = &file->entry[at];
+    if (e->sub == sub && e->mode == mode && strcmp(e->stage, stage) == 0 && strcmp(e->pair, pair) == 0) {
+      entry = e;
+      file->hint = at + 1;
+    }
+  }
+  if (!entry) {
+    int pair_order = pair_order_of(file, pair);
+    entry = grow(&file->entry, &file->n_entries, &file->entries_room, sizeof *entry);
+    if (!entry) return no_memory(err);
+    strcpy(entry->stage, stage);
+    strcpy(entry->pair, pair);
+    entry->sub = sub, entry->mode = mode, entry->order = order_of(file, stage), entry->pair_order = pair_order;
+    ls_result_init(&entry->tally.total);
+  }
+  return add(&entry->tally, step, result, err);
+}
+
+ls_status ls_report_property(ls_report *report, int64_t step, const char *property, const char *path, const ls_result *result,
+                             ls_error *err) {
+  report_file *file;
+  LS_TRY(current(&file, report, err));
+  if (strlen(property) >= LS_NAME_MAX || strlen(path) >= LS_NAME_MAX) {
+    return ls_fail(err, LS_INTERNAL, "report: name too long: %.80s, %.80s", property, path);
+  }
+  report_property *found = NULL;
+  for (int i = 0; i < file->n_properties && !found; i++) {
+    report_property *p = &file->property[i];
+    if (strcmp(p->property, property) == 0 && strcmp(p->path, path) == 0) found = p;
+  }
+  if (!found) {
+    found = grow(&file->property, &file->n_properties, &file->properties_room, sizeof *found);
+    if (!found) return no_memory(err);
+    strcpy(found->property, property);
+    strcpy(found->path, path);
+    ls_result_init(&found->tally.total);
+  }
+  return add(&found->tally, step, result, err);
+}
+
+ls_status ls_report_stop(ls_report *report, ls_status status, const char *line, ls_error *err) {
+  report_file *file;
+  if (report->n_files == 0) LS_TRY(ls_report_file(report, "", "", NULL, err));
+  LS_TRY(current(&file, report, err));
+  if (file->stop != LS_OK) return LS_OK; /* the first reason stays */
+  file->stop = status;
+  file->stop_line = copy_line(line);
+  return file->stop_line ? LS_OK : no_memory(err);
+}
+
+ls_status ls_report_note(ls_report *report, const char *line, ls_error *err) {
+  report_file *file;
+  LS_TRY(current(&file, report, err));
+  char **note = grow(&file->note, &file->n_notes, &file->notes_room, sizeof *note);
+  if (!note) return no_memory(err);
+  *note = copy_line(line);
+  return *note ? LS_OK : no_memory(err);
+}
+
+/* ---- names ---- */
+
+const char *report_base_name(const char *file) {
+  const char *slash = strrchr(file, '/');
+  return slash ? slash + 1 : file;
+}
+
+char *report_stage_name(char *buf, size_t size, const char *stage, int64_t sub) {
+  if (sub < 0) {
+    snprintf(buf, size, "%s", stage);
+  } else {
+    snprintf(buf, size, "%s.%lld", stage, (long long)sub);
+  }
+  return buf;
+}
+
+const char *report_origin_text(report_origin origin) {
+  switch (origin) {
+    case ORIGIN_INTRODUCED: return "introduced here";
+    case ORIGIN_INHERITED: return "inherited";
+    default: return "introduced or inherited is not known: not judged in isolation";
+  }
+}
+
+/* A word for a POSIX shell. */
+static void quote(char *buf, size_t size, const char *word) {
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%";
+  size_t used = 0;
+  if (*word && strspn(word, plain) == strlen(word)) {
+    snprintf(buf, size, "%s", word);
+    return;
+  }
+  used += (size_t)snprintf(buf, size, "'");
+  for (; *word && used + 6 < size; word++) used += (size_t)snprintf(buf + used, size - used, *word == '\'' ? "'\\''" : "%c", *word);
+  snprintf(buf + used, size - used, "'");
+}
+
+char *report_repeat(char *buf, size_t size, const report_file *file, const ls_report_options *options, const char *stage, int64_t sub,
+                    int64_t step) {
+  char name[LS_NAME_MAX + 32], path[1024], select[LS_NAME_MAX + 48] = "";
+  quote(path, sizeof path, file->file);
+  if (stage) snprintf(select, sizeof select, " --stage %s", report_stage_name(name, sizeof name, stage, sub));
+  const char *repeat = options->repeat_options ? options->repeat_options : "";
+  snprintf(buf, size, "%s verify%s%s%s --step %lld %s", options->program ? options->program : "lockstep", *repeat ? " " : "", repeat, select,
+           (long long)step, path);
+  return buf;
+}
+
+/* ---- known failures ---- */
+
+/* "FILE:STAGE.SUB:PAIR"; without a sub it names all of them. */
+static bool pattern_names(const char *pattern, const char *file, const char *stage, int64_t sub, const char *pair) {
+  char stage_name[LS_NAME_MAX + 32], name[1024];
+  snprintf(name, sizeof name, "%s:%s:%s", report_base_name(file), report_stage_name(stage_name, sizeof stage_name, stage, sub), pair);
+  if (fnmatch(pattern, name, 0) == 0) return true;
+  snprintf(name, sizeof name, "%s:%s:%s", report_base_name(file), stage, pair);
+  return fnmatch(pattern, name, 0) == 0;
+}
+
+static bool is_known(const ls_report_options *options, const char *file, const char *stage, int64_t sub, const char *pair) {
+  for (const char *const *known = options->known_failures; known && *known; known++) {
+    if (pattern_names(*known, file, stage, sub, pair)) return true;
+  }
+  return false;
+}
+
+report_known report_known_state(const ls_report *report, const char *pattern) {
+  report_known state = KNOWN_NOT_RUN;
+  for (int i = 0; i < report->n_files; i++) {
+    const report_file *file = &report->file[i];
+    for (int j = 0; j < file->n_entries + file->n_properties; j++) {
+      bool is_stage = j < file->n_entries;
+      const report_entry *e = is_stage ? &file->entry[j] : NULL;
+      const report_property *p = is_stage ? NULL : &file->property[j - file->n_entries];
+      const report_tally *tally = is_stage ? &e->tally : &p->tally;
+      if (!pattern_names(pattern, file->file, is_stage ? e->stage : p->property, is_stage ? e->sub : -1, is_stage ? e->pair : p->path)) continue;
+      ls_verdict v = tally->total.verdict;
+      if (v == LS_FAIL || v == LS_MISSING || v == LS_MISTRUSTED) return KNOWN_FAILS;
+      if (v == LS_PASS && file->stop == LS_OK) state = KNOWN_PASSES;
+    }
+  }
+  return state;
+}
+
+/* ---- verdicts ---- */
+
+ls_verdict report_graver(ls_verdict a, ls_verdict b) {
+  static const int gravity[LS_VERDICTS] = {[LS_NOT_RUN] = 0, [LS_NOT_HELD] = 1,   [LS_FUSED] = 2,   [LS_SHARED] = 3,
+                                           [LS_PASS] = 4,    [LS_MISTRUSTED] = 5, [LS_MISSING] = 6, [LS_FAIL] = 7};
+  return gravity[a] >= gravity[b] ? a : b;
+}
+
+/* Which of two statuses a run ends with. */
+static ls_status graver_status(ls_status a, ls_status b) {
+  static const ls_status order[] = {LS_OK, LS_DIVERGED, LS_USAGE, LS_UNAVAILABLE, LS_BAD_FIXTURE, LS_INTERNAL, LS_INTERRUPTED};
+  for (int i = (int)(sizeof order / sizeof *order) - 1; i >= 0; i--) {
+    if (a == order[i] || b == order[i]) return order[i];
+  }
+  return LS_INTERNAL;
+}
+
+report_verdict report_judge(const report_file *file, const ls_report_options *options) {
+  report_verdict v = {.status = LS_OK};
+  bool diverged = false;
+  for (int i = 0; i < file->n_entries; i++) {
+    const report_entry *e = &file->entry[i];
+    const ls_result *r = &e->tally.total;
+    if (report_compared(r->verdict)) v.compared += r->count, v.comparisons++;
+    bool fails = r->verdict == LS_FAIL, excusable = r->verdict == LS_MISSING || r->verdict == LS_MISTRUSTED;
+    if (!fails && !excusable) continue;
+    if (is_known(options, file->file, e->stage, e->sub, e->pair)) {
+      v.known++;
+      continue;
+    }
+    v.failing += fails;
+    v.missing += r->verdict == LS_MISSING;
+    v.mistrusted += r->verdict == LS_MISTRUSTED;
+    diverged = diverged || fails || !options->allow_mistrusted;
+  }
+  for (int i = 0; i < file->n_properties; i++) {
+    const report_property *p = &file->property[i];
+    ls_verdict verdict = p->tally.total.verdict;
+    v.properties++;
+    bool fails = verdict == LS_FAIL, excusable = verdict == LS_MISSING || verdict == LS_MISTRUSTED;
+    if (!fails && !excusable) continue;
+    if (is_known(options, file->file, p->property, -1, p->path)) {
+      v.known++;
+      continue;
+    }
+    v.properties_failing += fails;
+    v.properties_mistrusted += excusable;
+    diverged = diverged || fails || !options->allow_mistrusted;
+  }
+  v.nothing = v.compared == 0;
+  if (v.nothing && !options->allow_mistrusted && file->stop == LS_OK) diverged = true;
+  if (diverged) v.status = LS_DIVERGED;
+  if (file->stop != LS_OK) v.status = graver_status(v.status, file->stop);
+  return v;
+}
+
+ls_status ls_report_status(const ls_report *report, const ls_report_options *options) {
+  ls_status status = LS_OK;
+  for (int i = 0; i < report->n_files; i++) status = graver_status(status, report_judge(&report->file[i], options).status);
+  for (const char *const *known = options->known_failures; known && *known; known++) {
+    if (report_known_state(report, *known) == KNOWN_PASSES) status = graver_status(status, LS_DIVERGED);
+  }
+  if (report->n_files == 0 && !options->allow_mistrusted) status = graver_status(status, LS_DIVERGED);
+  return status;
+}
+
+/* ---- findings ---- */
+
+static const report_entry *other_mode(const report_file *file, const report_entry *e) {
+  for (int i = 0; i < file->n_entries; i++) {
+    const report_entry *o = &file->entry[i];
+    if (o->mode != e->mode && o->sub == e->sub && strcmp(o->stage, e->stage) == 0 && strcmp(o->pair, e->pair) == 0) return o;
+  }
+  return NULL;
+}
+
+static int compare_i64(int64_t a, int64_t b) { return (a > b) - (a < b); }
+
+static int by_time(const void *left, const void *right) {
+  const report_finding *a = left, *b = right;
+  const report_entry *ea = a->mode[a->first_mode], *eb = b->mode[b->first_mode];
+  int c = (int)a->known - (int)b->known;
+  if (!c) c = compare_i64(a->first->step, b->first->step);
+  if (!c) c = (a->first_mode != LS_ISOLATED) - (b->first_mode != LS_ISOLATED);
+  if (!c) c = ea->order - eb->order;
+  if (!c) c = strcmp(ea->stage, eb->stage);
+  if (!c) c = compare_i64(ea->sub, eb->sub);
+  if (!c) c = ea->pair_order - eb->pair_order;
+  return c;
+}
+
+ls_status report_findings(report_finding **list, int *n, const report_file *file, const ls_report_options *options, ls_error *err) {
+  *n = 0;
+  *list = calloc((size_t)file->n_entries + 1, sizeof **list);
+  if (!*list) return no_memory(err);
+  for (int i = 0; i < file->n_entries; i++) {
+    const report_entry *e = &file->entry[i], *other = other_mode(file, e);
+    if (e->tally.n_bad == 0) continue;
+    if (other && other->tally.n_bad > 0 && other->mode < e->mode) continue; /* one finding for both modes */
+    report_finding *f = &(*list)[(*n)++];
+    f->mode[e->mode] = e;
+    if (other) f->mode[other->mode] = other;
+    f->first_mode = e->mode;
+    if (other && other->tally.n_bad > 0 && other->tally.bad[0].step < e->tally.bad[0].step) f->first_mode = other->mode;
+    f->first = &f->mode[f->first_mode]->tally.bad[0];
+    f->known = is_known(options, file->file, e->stage, e->sub, e->pair);
+    const report_entry *isolated = f->mode[LS_ISOLATED];
+    bool judged = isolated && (report_compared(isolated->tally.total.verdict) || isolated->tally.total.verdict == LS_SHARED);
+    f->origin = f->first_mode == LS_ISOLATED ? ORIGIN_INTRODUCED : judged ? ORIGIN_INHERITED : ORIGIN_UNKNOWN;
+  }
+  qsort(*list, (size_t)*n, sizeof **list, by_time);
+  return LS_OK;
+}
