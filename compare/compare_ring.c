@@ -402,7 +402,7 @@ enum { PIECES = 64 };
 typedef struct {
   const ls_ring_history *h;
   ls_rule rule;
-  double steps; /* where a row has a bound */
+  double steps; /* where a row has a bound: at least the one rounding with which it was stored */
   int is_v;
   const ls_tensor *a, *b;
   int64_t only_base, only_rows;
@@ -509,7 +509,7 @@ void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls
   }
 
   int64_t pairs = history->layers * history->capacity;
-  work w = {.h = history, .rule = {.type = type}, .steps = stage->steps, .is_v = is_v, .a = a, .b = b};
+  work w = {.h = history, .rule = {.type = type}, .steps = stage->steps > 0 ? stage->steps : 1, .is_v = is_v, .a = a, .b = b};
   w.only_base = only_base, w.only_rows = only_rows < history->capacity ? only_rows : history->capacity;
   w.wrong = calloc((size_t)pairs, 1);
   if (!w.wrong) {

@@ -112,9 +112,9 @@ void ls_ring_history_heads(ls_ring_history *history, int64_t head_dim);
 size_t ls_ring_history_bytes(const ls_ring_history *history); /* of all rows kept */
 
 /* Judges a whole ring [layers, capacity, kv_dim] of side b against side a (or, a NULL, against what the history says), slot by slot. The
- * bound of a slot is that of the row the history says it holds: stage->steps steps and the row's bound, or equality where the row came
- * without one. note: "slot 3 holds position 2171, expected 2179: stale, not
- * overwritten". count takes only slots that some operation wrote; slots that none wrote must be zero on both sides.
+ * bound of a slot is that of the row the history says it holds: one step (stage->steps where that is more: the ring stores what its row's
+ * stage rounded once) and the row's bound; equality where the row came without one. note: "slot 3 holds position 2171 (step 12), expected
+ * 2179: stale, not overwritten". count takes only slots that some operation wrote; slots that none wrote must be zero on both sides.
  * only_base/only_rows (rows > 0): judge only the slots of [only_base, only_base + only_rows). */
 void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls_stage *stage, ls_dtype type, bool is_v, const ls_tensor *a,
                      const ls_tensor *b, int64_t only_base, int64_t only_rows);

@@ -8,14 +8,16 @@
 
 /* ---- collecting ---- */
 
-/* Room for one more element at the end of an array that grows by doubling; NULL: out of memory. The new element is zero. */
+/* Room for one more element at the end of an array that grows by doubling; NULL: out of memory. The new element is zero. array: the
+ * address of the array's pointer, of whatever type. */
 static void *grow(void *array, int *n, int *room, size_t size) {
-  char *items = *(char **)array;
+  char *items;
+  memcpy(&items, array, sizeof items);
   if (*n == *room) {
     int larger = *room > 0 ? 2 * *room : 8;
     items = realloc(items, (size_t)larger * size);
     if (!items) return NULL;
-    *(char **)array = items;
+    memcpy(array, &items, sizeof items);
     *room = larger;
   }
   char *item = items + (size_t)*n * size;
@@ -76,15 +78,16 @@ ls_status ls_report_file(ls_report *report, const char *file, const char *title,
   return f->file && f->title && f->config_text ? LS_OK : no_memory(err);
 }
 
-static ls_status current(report_file **file, ls_report *report, ls_error *err) {
-  if (report->n_files == 0) return ls_fail(err, LS_INTERNAL, "report: something was added before any file");
-  *file = &report->file[report->n_files - 1];
-  return LS_OK;
+/* The open section; NULL, with the error recorded, before the first. */
+static report_file *current(ls_report *report, ls_error *err) {
+  if (report->n_files > 0) return &report->file[report->n_files - 1];
+  ls_fail(err, LS_INTERNAL, "report: something was added before any file");
+  return NULL;
 }
 
 ls_status ls_report_path(ls_report *report, const char *path, const char *description, ls_error *err) {
-  report_file *file;
-  LS_TRY(current(&file, report, err));
+  report_file *file = current(report, err);
+  if (!file) return LS_INTERNAL;
   report_path *p = grow(&file->path, &file->n_paths, &file->paths_room, sizeof *p);
   if (!p) return no_memory(err);
   snprintf(p->name, sizeof p->name, "%s", path);
@@ -93,7 +96,8 @@ ls_status ls_report_path(ls_report *report, const char *path, const char *descri
 }
 
 static ls_status add(report_tally *tally, int64_t step, const ls_result *result, ls_error *err) {
-  if (result->verdict < 0 || result->verdict >= LS_VERDICTS) return ls_fail(err, LS_INTERNAL, "report: no verdict %d", (int)result->verdict);
+  if (result->verdict < 0 || result->verdict >= LS_VERDICTS)
+    return ls_fail(err, LS_INTERNAL, "report: no verdict %d", (int)result->verdict);
   ls_result_merge(&tally->total, result);
   tally->runs[result->verdict]++;
   if ((result->verdict == LS_FAIL || result->verdict == LS_MISSING) && tally->n_bad < LS_KEPT_FAILURES) {
@@ -129,8 +133,8 @@ static int pair_order_of(const report_file *file, const char *pair) {
 
 ls_status ls_report_stage(ls_report *report, int64_t step, const char *stage, int64_t sub, const char *pair, ls_mode mode,
                           const ls_result *result, ls_error *err) {
-  report_file *file;
-  LS_TRY(current(&file, report, err));
+  report_file *file = current(report, err);
+  if (!file) return LS_INTERNAL;
   if (strlen(stage) >= LS_NAME_MAX || strlen(pair) >= LS_MAX_PAIR || mode < 0 || mode >= LS_MODES) {
     return ls_fail(err, LS_INTERNAL, "report: bad name or mode: %.80s, %.80s", stage, pair);
   }
@@ -157,8 +161,8 @@ ls_status ls_report_stage(ls_report *report, int64_t step, const char *stage, in
 
 ls_status ls_report_property(ls_report *report, int64_t step, const char *property, const char *path, const ls_result *result,
                              ls_error *err) {
-  report_file *file;
-  LS_TRY(current(&file, report, err));
+  report_file *file = current(report, err);
+  if (!file) return LS_INTERNAL;
   if (strlen(property) >= LS_NAME_MAX || strlen(path) >= LS_NAME_MAX) {
     return ls_fail(err, LS_INTERNAL, "report: name too long: %.80s, %.80s", property, path);
   }
@@ -178,9 +182,9 @@ ls_status ls_report_property(ls_report *report, int64_t step, const char *proper
 }
 
 ls_status ls_report_stop(ls_report *report, ls_status status, const char *line, ls_error *err) {
-  report_file *file;
   if (report->n_files == 0) LS_TRY(ls_report_file(report, "", "", NULL, err));
-  LS_TRY(current(&file, report, err));
+  report_file *file = current(report, err);
+  if (!file) return LS_INTERNAL;
   if (file->stop != LS_OK) return LS_OK; /* the first reason stays */
   file->stop = status;
   file->stop_line = copy_line(line);
@@ -188,8 +192,8 @@ ls_status ls_report_stop(ls_report *report, ls_status status, const char *line, 
 }
 
 ls_status ls_report_note(ls_report *report, const char *line, ls_error *err) {
-  report_file *file;
-  LS_TRY(current(&file, report, err));
+  report_file *file = current(report, err);
+  if (!file) return LS_INTERNAL;
   char **note = grow(&file->note, &file->n_notes, &file->notes_room, sizeof *note);
   if (!note) return no_memory(err);
   *note = copy_line(line);
@@ -214,9 +218,12 @@ char *report_stage_name(char *buf, size_t size, const char *stage, int64_t sub) 
 
 const char *report_origin_text(report_origin origin) {
   switch (origin) {
-    case ORIGIN_INTRODUCED: return "introduced here";
-    case ORIGIN_INHERITED: return "inherited";
-    default: return "introduced or inherited is not known: not judged in isolation";
+    case ORIGIN_INTRODUCED:
+      return "introduced here";
+    case ORIGIN_INHERITED:
+      return "inherited";
+    default:
+      return "introduced or inherited is not known: not judged in isolation";
   }
 }
 
@@ -239,8 +246,8 @@ char *report_repeat(char *buf, size_t size, const report_file *file, const ls_re
   quote(path, sizeof path, file->file);
   if (stage) snprintf(select, sizeof select, " --stage %s", report_stage_name(name, sizeof name, stage, sub));
   const char *repeat = options->repeat_options ? options->repeat_options : "";
-  snprintf(buf, size, "%s verify%s%s%s --step %lld %s", options->program ? options->program : "lockstep", *repeat ? " " : "", repeat, select,
-           (long long)step, path);
+  snprintf(buf, size, "%s verify%s%s%s --step %lld %s", options->program ? options->program : "lockstep", *repeat ? " " : "", repeat,
+           select, (long long)step, path);
   return buf;
 }
 
@@ -271,7 +278,8 @@ report_known report_known_state(const ls_report *report, const char *pattern) {
       const report_entry *e = is_stage ? &file->entry[j] : NULL;
       const report_property *p = is_stage ? NULL : &file->property[j - file->n_entries];
       const report_tally *tally = is_stage ? &e->tally : &p->tally;
-      if (!pattern_names(pattern, file->file, is_stage ? e->stage : p->property, is_stage ? e->sub : -1, is_stage ? e->pair : p->path)) continue;
+      if (!pattern_names(pattern, file->file, is_stage ? e->stage : p->property, is_stage ? e->sub : -1, is_stage ? e->pair : p->path))
+        continue;
       ls_verdict v = tally->total.verdict;
       if (v == LS_FAIL || v == LS_MISSING || v == LS_MISTRUSTED) return KNOWN_FAILS;
       if (v == LS_PASS && file->stop == LS_OK) state = KNOWN_PASSES;

@@ -80,8 +80,8 @@ const char *report_origin_text(report_origin origin);
 ls_status report_findings(report_finding **list, int *n, const report_file *file, const ls_report_options *options, ls_error *err);
 
 typedef struct {
-  ls_status status; /* LS_OK: the file passes */
-  int64_t compared; /* elements, in comparisons that prove something */
+  ls_status status;                                     /* LS_OK: the file passes */
+  int64_t compared;                                     /* elements, in comparisons that prove something */
   int comparisons, failing, missing, mistrusted, known; /* stages by sub, pair and mode */
   int properties, properties_failing, properties_mistrusted;
   bool nothing; /* not one element was compared */
@@ -104,7 +104,8 @@ char *report_repeat(char *buf, size_t size, const report_file *file, const ls_re
 /* Whether a verdict came from a comparison that proves something when it agrees. */
 static inline bool report_compared(ls_verdict v) { return v == LS_PASS || v == LS_FAIL || v == LS_MISTRUSTED; }
 
-/* The one of two verdicts that a line over several drafter layers shows: FAIL, MISSING, MISTRUSTED, PASS, SHARED, FUSED, NOT HELD, NOT RUN. */
+/* The one of two verdicts that a line over several drafter layers shows: FAIL, MISSING, MISTRUSTED, PASS, SHARED, FUSED, NOT HELD, NOT RUN.
+ */
 ls_verdict report_graver(ls_verdict a, ls_verdict b);
 
 #endif

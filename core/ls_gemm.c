@@ -1,7 +1,9 @@
-/* Few rows (at most LS_INVARIANT_ROWS): every BLAS call is the same call. It has LS_GEMM_BLOCK_ROWS rows, missing ones zero,
- * LS_GEMM_BLOCK_CHANNELS channels, missing ones zero, dense operands from aligned scratch and one BLAS thread; so a library that picks
- * its code by shape, position or thread count has nothing to pick by, and the only thing left to test is whether the rows of one block
- * are treated alike (ls_gemm_selftest). Both blocks of 16 rows are done while a piece of W is in cache: W is read from memory once.
+/* Few rows (at most LS_INVARIANT_ROWS): every BLAS call is the same call. It has LS_GEMM_BLOCK_ROWS rows of x, missing ones zero,
+ * LS_GEMM_BLOCK_CHANNELS rows of W, missing ones zero, and one BLAS thread; so a library that picks its code by shape or thread count has
+ * nothing to pick by, and what is left to test is whether the rows of one block are treated alike (ls_gemm_selftest). The call computes
+ * the transpose, W . x^T: then the rows of x are what the library calls M, the dimension its kernels lay along vector lanes, and 16 rows
+ * alike is what it does on every core type tried. The other way round they are N, which Haswell and Zen cut in 12 + 4 with another order
+ * of addition in each, and blocks of at most 8 would be needed: two passes over W instead of one.
  *
  * More rows: a fixed grid of larger blocks, one BLAS thread each, spread over ls_parallel. */
 #include "ls_gemm.h"
@@ -39,24 +41,24 @@ const char *ls_gemm_library(void) {
   return library;
 }
 
-void ls_gemm_blas_block_f32(float *y, const float *x, const float *w, int64_t k, int64_t ldw) {
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, H, P, (blasint)k, 1.0f, x, (blasint)k, w, (blasint)ldw, 0.0f, y, P);
+void ls_gemm_blas_block_f32(float *yt, const float *w, const float *x, int64_t k, int64_t ldw) {
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, P, H, (blasint)k, 1.0f, w, (blasint)ldw, x, (blasint)k, 0.0f, yt, H);
 }
 
-void ls_gemm_blas_block_f64(double *y, const double *x, const double *w, int64_t k, int64_t ldw) {
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, H, P, (blasint)k, 1.0, x, (blasint)k, w, (blasint)ldw, 0.0, y, P);
+void ls_gemm_blas_block_f64(double *yt, const double *w, const double *x, int64_t k, int64_t ldw) {
+  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, P, H, (blasint)k, 1.0, w, (blasint)ldw, x, (blasint)k, 0.0, yt, H);
 }
 
 /* ---- one product of either type ---- */
 
 typedef struct {
   size_t size; /* of an element: 4 or 8 */
-  char *y;
+  char *y;     /* bytes, so that one code addresses both types */
   const char *x, *w;
   int64_t rows, n, k, ldy, ldx, ldw;
   ls_gemm_block_f32 *f32; /* the one that fits size */
   ls_gemm_block_f64 *f64;
-  char *blocks;     /* few rows: x in zero-padded blocks [blocks, H, k] */
+  char *block;      /* few rows: x, zero-padded to [H, k] */
   char *last_piece; /* few rows: the last channels of w, zero-padded to [P, k], where n is no multiple of P */
 } product;
 
@@ -70,39 +72,40 @@ static void copy_rows(char *to, int64_t to_ld, const char *from, int64_t from_ld
 static void few_rows_piece(void *arg, int64_t i) {
   const product *p = arg;
   const int64_t size = (int64_t)p->size, first = i * P, width = p->n - first < P ? p->n - first : P;
-  const char *w = width < P ? p->last_piece : p->w + first * p->ldw * size;
+  const void *w = width < P ? p->last_piece : p->w + first * p->ldw * size;
   const int64_t ldw = width < P ? p->k : p->ldw;
-  _Alignas(ALIGN) double y[H * P]; /* floats use the first half */
-  for (int64_t r = 0; r < p->rows; r += H) {
-    const char *x = p->blocks + r * p->k * size;
-    memset(y, 0, sizeof y);
-    if (p->size == sizeof(float)) {
-      p->f32((float *)(void *)y, (const float *)(const void *)x, (const float *)(const void *)w, p->k, ldw);
-    } else {
-      p->f64(y, (const double *)(const void *)x, (const double *)(const void *)w, p->k, ldw);
-    }
-    int64_t real = p->rows - r < H ? p->rows - r : H;
-    copy_rows(p->y + (r * p->ldy + first) * size, p->ldy, (const char *)y, P, real, width, p->size);
+  union {
+    float f32[P * H];
+    double f64[P * H];
+  } yt;
+  memset(&yt, 0, sizeof yt);
+  if (p->size == sizeof(float)) {
+    p->f32(yt.f32, w, (const void *)p->block, p->k, ldw);
+    for (int64_t r = 0; r < p->rows; r++)
+      for (int64_t c = 0; c < width; c++) ((float *)p->y)[r * p->ldy + first + c] = yt.f32[c * H + r];
+  } else {
+    p->f64(yt.f64, w, (const void *)p->block, p->k, ldw);
+    for (int64_t r = 0; r < p->rows; r++)
+      for (int64_t c = 0; c < width; c++) ((double *)p->y)[r * p->ldy + first + c] = yt.f64[c * H + r];
   }
 }
 
 static bool few_rows(product *p) {
-  const size_t size = p->size;
-  const int64_t blocks = (p->rows + H - 1) / H, tail = p->n % P;
-  const size_t x_bytes = (size_t)(blocks * H * p->k) * size, w_bytes = (size_t)(P * p->k) * size;
-  p->blocks = scratch(x_bytes);
+  const size_t size = p->size, x_bytes = (size_t)(H * p->k) * size, w_bytes = (size_t)(P * p->k) * size;
+  const int64_t tail = p->n % P;
+  p->block = scratch(x_bytes);
   p->last_piece = tail > 0 ? scratch(w_bytes) : NULL;
-  bool ok = p->blocks != NULL && (tail == 0 || p->last_piece != NULL);
+  bool ok = p->block != NULL && (tail == 0 || p->last_piece != NULL);
   if (ok) {
-    memset(p->blocks, 0, x_bytes);
-    copy_rows(p->blocks, p->k, p->x, p->ldx, p->rows, p->k, size);
+    memset(p->block, 0, x_bytes);
+    copy_rows(p->block, p->k, p->x, p->ldx, p->rows, p->k, size);
     if (tail > 0) {
       memset(p->last_piece, 0, w_bytes);
       copy_rows(p->last_piece, p->k, p->w + (p->n - tail) * p->ldw * (int64_t)size, p->ldw, tail, p->k, size);
     }
     ls_parallel_for((p->n + P - 1) / P, few_rows_piece, p);
   }
-  free(p->blocks);
+  free(p->block);
   free(p->last_piece);
   return ok;
 }

@@ -2,11 +2,15 @@
  *
  *   y[r][n] = sum_k x[r][k] * W[n][k]        x [rows, k], W [n, k], y [rows, n], dense row-major (ldx, ldw, ldy in elements)
  *
+ * x, W and y must not overlap; the gaps of a leading dimension beyond the width are left alone. rows, n or k may be 0 (k = 0: zeros).
+ * Thread-safe. Non-finite values go where IEEE arithmetic takes them: never from one row of x or W to another's results. Where scratch
+ * memory is refused, or a size exceeds the BLAS's integers, y is filled with NaN, which no comparison passes.
+ *
  * Promise (layers.md, "row-count invariance"): for rows <= LS_INVARIANT_ROWS a row of y has the same bits whatever the number of rows
- * computed with it, its index among them, and the number of threads. No BLAS gives that by itself: measured with OpenBLAS 0.3.21 on
- * Zen, a row of a 16-row block has one of three results by its index, and two BLAS threads change the bits. So rows go in small
- * zero-padded blocks of fixed height, one BLAS thread a call, and output channels in fixed pieces over the threads of ls_parallel.
- * Above LS_INVARIANT_ROWS the bytes are still independent of the number of threads. */
+ * computed with it, its index among them, and the number of threads; a channel's bits do not depend on n. No BLAS gives that by itself:
+ * measured with OpenBLAS 0.3.21 on Zen, a row of a 16-row block has one of several results by its index, and two BLAS threads change the
+ * bits. So all rows go in one zero-padded block of fixed height, one BLAS thread a call, and output channels in fixed, zero-padded pieces
+ * over the threads of ls_parallel. Above LS_INVARIANT_ROWS the bytes are still independent of the number of threads. */
 #ifndef LS_GEMM_H
 #define LS_GEMM_H
 

@@ -11,16 +11,16 @@ extern "C" {
 #endif
 
 /* Every BLAS call for at most LS_INVARIANT_ROWS rows has exactly this shape. */
-enum { LS_GEMM_BLOCK_ROWS = 8, LS_GEMM_BLOCK_CHANNELS = 64 };
+enum { LS_GEMM_BLOCK_ROWS = 16, LS_GEMM_BLOCK_CHANNELS = 64 };
 
-/* y [LS_GEMM_BLOCK_ROWS, LS_GEMM_BLOCK_CHANNELS] = x [LS_GEMM_BLOCK_ROWS, k] . w [LS_GEMM_BLOCK_CHANNELS, k]^T; y and x dense, w with
+/* yt [LS_GEMM_BLOCK_CHANNELS, LS_GEMM_BLOCK_ROWS] = w [LS_GEMM_BLOCK_CHANNELS, k] . x [LS_GEMM_BLOCK_ROWS, k]^T; yt and x dense, w with
  * ldw elements a row. */
-typedef void ls_gemm_block_f32(float *y, const float *x, const float *w, int64_t k, int64_t ldw);
-typedef void ls_gemm_block_f64(double *y, const double *x, const double *w, int64_t k, int64_t ldw);
+typedef void ls_gemm_block_f32(float *yt, const float *w, const float *x, int64_t k, int64_t ldw);
+typedef void ls_gemm_block_f64(double *yt, const double *w, const double *x, int64_t k, int64_t ldw);
 
 /* What this machine's BLAS does. */
-void ls_gemm_blas_block_f32(float *y, const float *x, const float *w, int64_t k, int64_t ldw);
-void ls_gemm_blas_block_f64(double *y, const double *x, const double *w, int64_t k, int64_t ldw);
+void ls_gemm_blas_block_f32(float *yt, const float *w, const float *x, int64_t k, int64_t ldw);
+void ls_gemm_blas_block_f64(double *yt, const double *w, const double *x, int64_t k, int64_t ldw);
 
 /* The self-test for given block functions; ls_gemm_selftest runs it for the BLAS. */
 ls_status ls_gemm_selftest_blocks(ls_gemm_block_f32 *f32, ls_gemm_block_f64 *f64, int64_t k, ls_error *err);

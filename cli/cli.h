@@ -1,0 +1,18 @@
+/* cli: what the commands share. Each command returns the exit status. */
+#ifndef LS_CLI_H
+#define LS_CLI_H
+
+#include <signal.h>
+
+#include "../core/ls_status.h"
+
+extern volatile sig_atomic_t ls_interrupted; /* set by SIGINT and SIGTERM */
+
+ls_status ls_cmd_verify(int argc, char **argv);
+ls_status ls_cmd_info(int argc, char **argv);
+ls_status ls_cmd_gen(int argc, char **argv);
+
+/* A whole number in [low, high] from an option's text; LS_USAGE with a line on stderr. */
+ls_status ls_cli_number(const char *option, const char *text, long long low, long long high, long long *value);
+
+#endif

@@ -1,0 +1,256 @@
+/* lockstep verify: fixtures through every path, judged, reported. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "../core/ls_parallel.h"
+#include "cli.h"
+#include "verify_session.h"
+
+static const char help[] =
+    "usage: lockstep verify [options] FIXTURE...\n"
+    "\n"
+    "  --path LIST             of ref, cuda, emu, auto (cuda where a device is present, else emu); default auto. The reference always "
+    "runs\n"
+    "  --stage GLOB            judge only matching stages and properties: k_rope, k_rope.3, 'k_*', write-set\n"
+    "  --step N                judge only step N (earlier ones run, unjudged)\n"
+    "  --precision act|f64     of the reference: the contract's rounding points, or double without them (default act)\n"
+    "  --threads N             of the reference and the emulator together with their BLAS (default: all cores)\n"
+    "  --emu-schedule SEED     run the emulator's threads in a random order between rendezvous points\n"
+    "  --device N              CUDA device (default 0)\n"
+    "  --json FILE             the report as JSON (docs/report.schema.json)\n"
+    "  --known-failures FILE   one FIXTURE:STAGE[.LAYER]:PAIR a line (globs, # comments): these may fail, and must not pass\n"
+    "  --allow-mistrusted      MISTRUSTED, MISSING and nothing compared do not fail\n"
+    "  --allow-nonfinite       NaN and infinity in weights and inputs are fine\n"
+    "  --trust                 do not read the file in a child process first\n";
+
+enum {
+  OPT_PATH = 256,
+  OPT_STAGE,
+  OPT_STEP,
+  OPT_PRECISION,
+  OPT_THREADS,
+  OPT_SCHEDULE,
+  OPT_DEVICE,
+  OPT_JSON,
+  OPT_KNOWN,
+  OPT_MISTRUSTED,
+  OPT_NONFINITE,
+  OPT_TRUST,
+  OPT_HELP
+};
+
+static const struct option long_options[] = {{"path", required_argument, NULL, OPT_PATH},
+                                             {"stage", required_argument, NULL, OPT_STAGE},
+                                             {"step", required_argument, NULL, OPT_STEP},
+                                             {"precision", required_argument, NULL, OPT_PRECISION},
+                                             {"threads", required_argument, NULL, OPT_THREADS},
+                                             {"emu-schedule", required_argument, NULL, OPT_SCHEDULE},
+                                             {"device", required_argument, NULL, OPT_DEVICE},
+                                             {"json", required_argument, NULL, OPT_JSON},
+                                             {"known-failures", required_argument, NULL, OPT_KNOWN},
+                                             {"allow-mistrusted", no_argument, NULL, OPT_MISTRUSTED},
+                                             {"allow-nonfinite", no_argument, NULL, OPT_NONFINITE},
+                                             {"trust", no_argument, NULL, OPT_TRUST},
+                                             {"help", no_argument, NULL, OPT_HELP},
+                                             {NULL, 0, NULL, 0}};
+
+typedef struct {
+  ls_verify_options verify;
+  ls_report_options report;
+  const char *paths, *json, *known_file;
+  char repeat[512]; /* options of this run that a repeat must carry */
+  char **known;
+  int n_known;
+} arguments;
+
+static void repeat_add(arguments *a, const char *option, const char *value) {
+  size_t used = strlen(a->repeat);
+  snprintf(a->repeat + used, sizeof a->repeat - used, "%s--%s%s%s", used ? " " : "", option, value ? " " : "", value ? value : "");
+}
+
+static ls_status add_path(arguments *a, const char *name) {
+  ls_error why = {LS_OK, ""};
+  if (strcmp(name, "ref") == 0) return LS_OK; /* always there */
+  if (strcmp(name, "auto") == 0) name = ls_path_find("cuda") != NULL && ls_path_available("cuda", NULL) == LS_OK ? "cuda" : "emu";
+  if (strcmp(name, "cuda") != 0 && strcmp(name, "emu") != 0) {
+    fprintf(stderr, "lockstep: --path: expected ref, cuda, emu or auto, found '%s'\n", name);
+    return LS_USAGE;
+  }
+  const ls_path *path = ls_path_find(name);
+  if (path == NULL) {
+    fprintf(stderr, "lockstep: --path %s: this build holds no such path (built without nvcc)\n", name);
+    return LS_UNAVAILABLE;
+  }
+  if (ls_path_available(name, &why) != LS_OK) {
+    fprintf(stderr, "lockstep: --path %s: %s\n", name, why.text);
+    return LS_UNAVAILABLE;
+  }
+  for (int i = 0; i < a->verify.n_paths; i++)
+    if (a->verify.path[i] == path) return LS_OK;
+  a->verify.path[a->verify.n_paths++] = path;
+  return LS_OK;
+}
+
+static ls_status choose_paths(arguments *a) {
+  char list[128];
+  if (strlen(a->paths) >= sizeof list) {
+    fprintf(stderr, "lockstep: --path: the list is too long\n");
+    return LS_USAGE;
+  }
+  strcpy(list, a->paths);
+  a->verify.path[a->verify.n_paths++] = &ls_path_ref;
+  char *rest = list;
+  for (char *name = strsep(&rest, ","); name != NULL; name = strsep(&rest, ",")) LS_TRY(add_path(a, name));
+  return LS_OK;
+}
+
+static ls_status read_known(arguments *a) {
+  FILE *file = fopen(a->known_file, "r");
+  if (file == NULL) {
+    fprintf(stderr, "lockstep: --known-failures: cannot read %s\n", a->known_file);
+    return LS_USAGE;
+  }
+  ls_status status = LS_OK;
+  char line[512];
+  while (status == LS_OK && fgets(line, sizeof line, file) != NULL) {
+    line[strcspn(line, "#\r\n")] = '\0';
+    char *start = line + strspn(line, " \t");
+    size_t length = strlen(start);
+    while (length > 0 && (start[length - 1] == ' ' || start[length - 1] == '\t')) start[--length] = '\0';
+    if (length == 0) continue;
+    char **grown = realloc(a->known, sizeof *grown * (size_t)(a->n_known + 2));
+    if (grown == NULL) {
+      status = LS_INTERNAL;
+      break;
+    }
+    a->known = grown;
+    a->known[a->n_known] = strdup(start);
+    if (a->known[a->n_known] == NULL) status = LS_INTERNAL;
+    a->n_known += status == LS_OK;
+    a->known[a->n_known] = NULL;
+  }
+  if (status != LS_OK) fprintf(stderr, "lockstep: --known-failures: out of memory\n");
+  fclose(file);
+  return status;
+}
+
+static ls_status parse(arguments *a, int argc, char **argv) {
+  long long value = 0;
+  int c;
+  optind = 1;
+  while ((c = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
+    switch (c) {
+      case OPT_PATH:
+        a->paths = optarg;
+        break;
+      case OPT_STAGE:
+        a->verify.stage_glob = optarg;
+        break;
+      case OPT_STEP:
+        LS_TRY(ls_cli_number("--step", optarg, 0, INT64_MAX, &value));
+        a->verify.only_step = value;
+        break;
+      case OPT_PRECISION:
+        if (strcmp(optarg, "f64") != 0 && strcmp(optarg, "act") != 0) {
+          fprintf(stderr, "lockstep: --precision: expected act or f64, found '%s'\n", optarg);
+          return LS_USAGE;
+        }
+        a->verify.options.precision = strcmp(optarg, "f64") == 0 ? LS_PRECISION_F64 : LS_PRECISION_ACT;
+        repeat_add(a, "precision", optarg);
+        break;
+      case OPT_THREADS:
+        LS_TRY(ls_cli_number("--threads", optarg, 1, 1024, &value));
+        ls_threads_set((int)value);
+        repeat_add(a, "threads", optarg);
+        break;
+      case OPT_SCHEDULE:
+        LS_TRY(ls_cli_number("--emu-schedule", optarg, 0, INT64_MAX, &value));
+        a->verify.options.emu_schedule = (uint64_t)value;
+        repeat_add(a, "emu-schedule", optarg);
+        break;
+      case OPT_DEVICE:
+        LS_TRY(ls_cli_number("--device", optarg, 0, 1024, &value));
+        a->verify.options.device = (int)value;
+        repeat_add(a, "device", optarg);
+        break;
+      case OPT_JSON:
+        a->json = optarg;
+        break;
+      case OPT_KNOWN:
+        a->known_file = optarg;
+        break;
+      case OPT_MISTRUSTED:
+        a->report.allow_mistrusted = true;
+        break;
+      case OPT_NONFINITE:
+        a->verify.allow_nonfinite = true;
+        repeat_add(a, "allow-nonfinite", NULL);
+        break;
+      case OPT_TRUST:
+        a->verify.trust = true;
+        break;
+      case OPT_HELP:
+        fputs(help, stdout);
+        return LS_REFUSED;
+      default:
+        fputs(help, stderr);
+        return LS_USAGE;
+    }
+  }
+  if (optind >= argc) {
+    fprintf(stderr, "lockstep verify: no fixture named\n%s", help);
+    return LS_USAGE;
+  }
+  return LS_OK;
+}
+
+ls_status ls_cmd_verify(int argc, char **argv) {
+  arguments a;
+  memset(&a, 0, sizeof a);
+  a.paths = "auto";
+  a.verify.only_step = -1;
+  a.verify.interrupted = &ls_interrupted;
+  a.verify.progress = isatty(STDERR_FILENO) != 0;
+  a.report.program = "lockstep";
+  a.report.colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == NULL;
+  struct winsize size;
+  if (a.report.colour && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 80) a.report.width = size.ws_col;
+
+  ls_error err = {LS_OK, ""};
+  ls_report *report = NULL;
+  ls_status status = parse(&a, argc, argv);
+  if (status == LS_REFUSED) return LS_OK; /* help was asked for */
+  if (status == LS_OK && a.known_file != NULL) status = read_known(&a);
+  if (status == LS_OK) status = choose_paths(&a);
+  if (status != LS_OK) goto out;
+  repeat_add(&a, "path", a.paths);
+  a.report.repeat_options = a.repeat;
+  a.report.known_failures = (const char *const *)a.known;
+
+  status = ls_report_new(&report, &err);
+  for (int i = optind; i < argc && status == LS_OK; i++) {
+    ls_error why = {LS_OK, ""};
+    ls_verify_fixture(argv[i], &a.verify, report, &why); /* what stopped it is in the report */
+    if (ls_interrupted) break;
+  }
+  if (status == LS_OK) status = ls_report_text(report, &a.report, stdout, &err);
+  if (status == LS_OK && (fflush(stdout) != 0 || ferror(stdout)))
+    status = ls_fail(&err, LS_INTERNAL, "cannot write the report to standard output");
+  if (report != NULL && a.json != NULL) {
+    ls_status written = ls_report_json(report, &a.report, a.json, &err);
+    if (status == LS_OK) status = written;
+  }
+  if (status != LS_OK)
+    fprintf(stderr, "lockstep: %s\n", err.text);
+  else
+    status = ls_report_status(report, &a.report);
+out:
+  ls_report_free(report);
+  for (int i = 0; i < a.n_known; i++) free(a.known[i]);
+  free(a.known);
+  return status;
+}

@@ -1,0 +1,77 @@
+/* lockstep: the command line. Exit codes: 0 all pass, 1 a divergence or nothing proved, 2 usage, 3 bad fixture, 4 device or path not
+ * available, 5 internal error, 130 interrupted. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../core/ls_gemm.h"
+#include "../layers/ls_path.h"
+#include "cli.h"
+
+volatile sig_atomic_t ls_interrupted = 0;
+
+static void on_interrupt(int signal_number) {
+  (void)signal_number;
+  ls_interrupted = 1;
+}
+
+ls_status ls_cli_number(const char *option, const char *text, long long low, long long high, long long *value) {
+  char *end = NULL;
+  errno = 0;
+  *value = strtoll(text, &end, 10);
+  if (errno == 0 && end != text && *end == '\0' && *value >= low && *value <= high) return LS_OK;
+  fprintf(stderr, "lockstep: %s: expected a whole number from %lld to %lld, found '%s'\n", option, low, high, text);
+  return LS_USAGE;
+}
+
+static const char usage[] =
+    "lockstep: runs the reference and the CUDA path of a layer side by side and names the first place where they part\n"
+    "\n"
+    "  lockstep verify [options] FIXTURE...   compare golden, reference and GPU path, stage by stage\n"
+    "  lockstep info FIXTURE...               what a fixture holds\n"
+    "  lockstep gen dflash [options]          make a scenario\n"
+    "  lockstep --version\n"
+    "\n"
+    "lockstep COMMAND --help lists a command's options. Exit codes: 0 all pass, 1 divergence or nothing proved, 2 usage,\n"
+    "3 bad fixture, 4 device or path not available, 5 internal error, 130 interrupted.\n";
+
+static void print_version(void) {
+  printf("lockstep %s\n%s\n", LS_VERSION, ls_gemm_library());
+  static const char *const names[] = {"emu", "cuda"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    ls_error why = {LS_OK, ""};
+    if (ls_path_find(names[i]) == NULL)
+      printf("%s: not in this build\n", names[i]);
+    else if (ls_path_available(names[i], &why) == LS_OK)
+      printf("%s: available\n", names[i]);
+    else
+      printf("%s: %s\n", names[i], why.text);
+  }
+}
+
+int main(int argc, char **argv) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = on_interrupt;
+  action.sa_flags = (int)SA_RESETHAND; /* a second one ends the program at once */
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+  signal(SIGPIPE, SIG_DFL);
+
+  const char *command = argc > 1 ? argv[1] : "";
+  if (strcmp(command, "verify") == 0) return (int)ls_cmd_verify(argc - 1, argv + 1);
+  if (strcmp(command, "info") == 0) return (int)ls_cmd_info(argc - 1, argv + 1);
+  if (strcmp(command, "gen") == 0) return (int)ls_cmd_gen(argc - 1, argv + 1);
+  if (strcmp(command, "--version") == 0) {
+    print_version();
+    return LS_OK;
+  }
+  if (strcmp(command, "--help") == 0 || strcmp(command, "help") == 0) {
+    fputs(usage, stdout);
+    return LS_OK;
+  }
+  if (*command != '\0') fprintf(stderr, "lockstep: unknown command '%s'\n", command);
+  fputs(usage, stderr);
+  return LS_USAGE;
+}

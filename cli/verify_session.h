@@ -1,0 +1,28 @@
+/* verify_session: one fixture through every path, in both modes, judged stage by stage into a report. */
+#ifndef LS_VERIFY_SESSION_H
+#define LS_VERIFY_SESSION_H
+
+#include <signal.h>
+
+#include "../compare/ls_report.h"
+#include "../fixtures/ls_fixture.h"
+#include "../layers/ls_path.h"
+
+enum { LS_MAX_PATHS = 4 };
+
+typedef struct {
+  const ls_path *path[LS_MAX_PATHS]; /* path[0] is the reference: bounds are evaluated from its values */
+  int n_paths;
+  ls_path_options options;
+  const char *stage_glob; /* NULL: all. Matches "stage", "stage.sub" and names of properties */
+  int64_t only_step;      /* -1: all. Earlier steps run, unjudged */
+  bool trust;             /* skip the child process that reads the file first */
+  bool allow_nonfinite;
+  bool progress;
+  volatile sig_atomic_t *interrupted;
+} ls_verify_options;
+
+/* Adds a section to the report. What stops the file (bad fixture, device gone) is recorded there as well as returned. */
+ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, ls_report *report, ls_error *err);
+
+#endif
