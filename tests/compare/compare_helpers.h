@@ -13,12 +13,12 @@
 #include "core/ls_parallel.h"
 #include "core/ls_random.h"
 
-#define MUST(call)                                          \
-  do {                                                      \
-    ls_error must_err = {0};                                \
-    ls_error *err = &must_err;                              \
-    ls_status must_status = (call);                         \
-    cr_assert(must_status == LS_OK, "%s", must_err.text);   \
+#define MUST(call)                                        \
+  do {                                                    \
+    ls_error must_err = {0};                              \
+    ls_error *err = &must_err;                            \
+    ls_status must_status = (call);                       \
+    cr_assert(must_status == LS_OK, "%s", must_err.text); \
   } while (0)
 
 static inline ls_trace *new_trace(const char *origin) {
@@ -49,9 +49,9 @@ static inline ls_tensor add_copy(ls_trace *trace, const char *name, const ls_ten
 
 static inline bool has(const char *text, const char *part) { return strstr(text, part) != NULL; }
 
-#define assert_has(text, part) cr_assert(has(text, part), "expected \"%s\" in: %s", part, text)
+#define assert_has(text, part)   cr_assert(has(text, part), "expected \"%s\" in: %s", part, text)
 #define assert_lacks(text, part) cr_assert(!has(text, part), "did not expect \"%s\" in: %s", part, text)
-#define assert_verdict(result, expected)                                                                                            \
+#define assert_verdict(result, expected)                                                                                                  \
   cr_assert_eq((result).verdict, expected, "expected %s, got %s (%s | %s)", ls_verdict_name(expected), ls_verdict_name((result).verdict), \
                (result).where, (result).note)
 

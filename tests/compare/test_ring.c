@@ -95,7 +95,8 @@ Test(compare_ring, right_rings_pass_against_the_history_and_against_each_other) 
 Test(compare_ring, one_stale_slot_is_named_with_both_positions) {
   rig g;
   setup(&g);
-  for (int64_t layer = 0; layer < LAYERS; layer++) memcpy(slot_of(&g.bad, layer, 1), (uint16_t *)g.rows_k[0].data + (layer * 8 + 1) * KV, KV * 2);
+  for (int64_t layer = 0; layer < LAYERS; layer++)
+    memcpy(slot_of(&g.bad, layer, 1), (uint16_t *)g.rows_k[0].data + (layer * 8 + 1) * KV, KV * 2);
   ls_result r = must_fail(&g, "slot 1 holds position 1 (step 1), expected 13: stale, not overwritten");
   cr_assert(r.rows_failing == 2 && r.worst_index[1] == 1);
   assert_has(r.where, "slot 1 (position 13) head ");
@@ -183,7 +184,8 @@ Test(compare_ring, rows_of_another_layer_or_slot_or_write_are_named) {
   MUST(ls_ring_history_write(g.history, 9, "draft_write", 14, 1, &k, &k, NULL, NULL, err));
   ls_result r = judge(&g, NULL, &g.bad);
   assert_verdict(r, LS_FAIL);
-  assert_has(r.note, "slot 2 holds position 14 as step 5 wrote it (context_write), expected that of step 9 (draft_write): stale, not overwritten");
+  assert_has(r.note,
+             "slot 2 holds position 14 as step 5 wrote it (context_write), expected that of step 9 (draft_write): stale, not overwritten");
   teardown(&g);
 }
 

@@ -15,12 +15,8 @@ static void setup(pair *p, ls_dtype type) {
   p->a = add_random(p->trace, "a", type, 3, dim, 2.0);
   p->b = add_copy(p->trace, "b", &p->a);
   p->bound = add_tensor(p->trace, "bound", LS_F32, 3, dim);
-  p->args = (ls_compare_args){.stage = &stage,
-                              .type = type,
-                              .a = &p->a,
-                              .b = &p->b,
-                              .steps = 1,
-                              .names = {.base = 2176, .capacity = 2176, .head_dim = 32}};
+  p->args = (ls_compare_args){
+      .stage = &stage, .type = type, .a = &p->a, .b = &p->b, .steps = 1, .names = {.base = 2176, .capacity = 2176, .head_dim = 32}};
 }
 
 static ls_result compare(const pair *p) {

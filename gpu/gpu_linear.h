@@ -1,0 +1,36 @@
+/* gpu_linear: y = x . W^T, x [rows, k], W [n, k], in the activation type with float32 accumulation, rounded once.
+ *
+ * Which kernel runs is decided in one place, ls_gpu_linear_kind:
+ *   STREAM   rows 1..16. Reads W once, straight into the tensor core's fragments. A row of y has the same bits whatever the number of rows
+ *            computed with it and its index among them (layers.md, "row-count invariance"): the K order is fixed, and a column of the
+ *            tensor core's product does not depend on the columns beside it.
+ *   TILE     more rows, up to LS_GPU_TILE_LIMIT multiply-adds. Shared-memory tiles. Beyond that size a library is faster on a GPU and the
+ *            only affordable way in the emulator; below it both backends run our own code, so that emu does not only compare a library
+ *            with itself.
+ *   LIBRARY  the rest: lsg_gemm (cuBLASLt on cuda, ls_gemm on emu).
+ * All device pointers; x, W and y 16-byte aligned, dense. k a multiple of 8 takes 16-byte loads, any other k a slower variant. */
+#ifndef GPU_LINEAR_H
+#define GPU_LINEAR_H
+
+#include "gpu_ring.h"
+
+namespace LSG_NS {
+
+enum { LS_GPU_STREAM_ROWS = 16 };
+#define LS_GPU_TILE_LIMIT ((int64_t)1 << 28)
+
+typedef enum { LS_GPU_LINEAR_STREAM, LS_GPU_LINEAR_TILE, LS_GPU_LINEAR_LIBRARY } ls_gpu_linear_kind_t;
+ls_gpu_linear_kind_t ls_gpu_linear_kind(int64_t rows, int64_t n, int64_t k);
+
+/* y [rows, n] */
+lsg_status ls_gpu_linear(bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k, lsg_gemm gemm,
+                         lsg_stream stream);
+
+/* The K and V projections of all layers at once, into the ring slots of rows [*base, *base + rows): W [layers, 2, kv_dim, k], K before V.
+ * workspace [rows, layers * 2 * kv_dim] is used where the kind is LIBRARY (else may be NULL). */
+lsg_status ls_gpu_linear_to_ring(bool bf16, const ls_gpu_ring *ring, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t k,
+                                 uint16_t *workspace, lsg_gemm gemm, lsg_stream stream);
+
+}  // namespace LSG_NS
+
+#endif
