@@ -185,8 +185,8 @@ ls_status ls_report_stop(ls_report *report, ls_status status, const char *line, 
   if (report->n_files == 0) LS_TRY(ls_report_file(report, "", "", NULL, err));
   report_file *file = current(report, err);
   if (!file) return LS_INTERNAL;
-  if (file->stop != LS_OK) return LS_OK; /* the first reason stays */
-  file->stop = status;
+  if (file->stop != LS_OK || status == LS_OK) return LS_OK; /* the first reason stays */
+  file->stop = status == LS_REFUSED ? LS_INTERNAL : status; /* a refusal is a result; a file that ends with one was not handled */
   file->stop_line = copy_line(line);
   return file->stop_line ? LS_OK : no_memory(err);
 }
@@ -296,14 +296,27 @@ ls_verdict report_graver(ls_verdict a, ls_verdict b) {
   return gravity[a] >= gravity[b] ? a : b;
 }
 
-/* Which of two statuses a run ends with. */
-static ls_status graver_status(ls_status a, ls_status b) {
-  static const ls_status order[] = {LS_OK, LS_DIVERGED, LS_USAGE, LS_UNAVAILABLE, LS_BAD_FIXTURE, LS_INTERNAL, LS_INTERRUPTED};
-  for (int i = (int)(sizeof order / sizeof *order) - 1; i >= 0; i--) {
-    if (a == order[i] || b == order[i]) return order[i];
+/* How grave a status is for a run; what is no exit code is an internal error. */
+static int gravity_of(ls_status status) {
+  switch (status) {
+    case LS_OK:
+      return 0;
+    case LS_DIVERGED:
+      return 1;
+    case LS_USAGE:
+      return 2;
+    case LS_UNAVAILABLE:
+      return 3;
+    case LS_BAD_FIXTURE:
+      return 4;
+    case LS_INTERRUPTED:
+      return 6;
+    default:
+      return 5;
   }
-  return LS_INTERNAL;
 }
+
+static ls_status graver_status(ls_status a, ls_status b) { return gravity_of(a) >= gravity_of(b) ? a : b; }
 
 report_verdict report_judge(const report_file *file, const ls_report_options *options) {
   report_verdict v = {.status = LS_OK};

@@ -363,14 +363,30 @@ static void put_verdict_line(const printer *p, const report_file *file) {
           grouped(elements, v.compared), plural(v.compared), v.properties, v.properties == 1 ? "y" : "ies");
 }
 
+/* A long line of phrases with commas, broken between them. */
+static void put_wrapped(const printer *p, const char *text) {
+  int column = 0;
+  while (*text) {
+    const char *comma = strstr(text, ", ");
+    int length = comma ? (int)(comma - text) + 1 : (int)strlen(text);
+    if (column > 0 && column + 1 + length > p->width) {
+      fprintf(p->out, "\n");
+      column = 0;
+    }
+    int indent = column == 0 ? INDENT : 1;
+    fprintf(p->out, "%*s%.*s", indent, "", length, text);
+    column += indent + length;
+    text += comma ? length + 1 : length;
+  }
+  if (column > 0) fprintf(p->out, "\n");
+}
+
 static ls_status put_file(const printer *p, const report_file *file, ls_error *err) {
   report_finding *list = NULL;
   int n = 0;
   LS_TRY(report_findings(&list, &n, file, p->options, err));
   fprintf(p->out, "%s%s%s\n", report_base_name(file->file), file->title[0] ? "  " : "", file->title);
-  if (file->layer) {
-    fprintf(p->out, "  %s, %s: %s\n", file->layer->name, ls_dtype_name(file->act), file->config_text);
-  }
+  put_wrapped(p, file->config_text);
   for (int i = 0; i < file->n_paths; i++) fprintf(p->out, "  %s: %s\n", file->path[i].name, file->path[i].description);
   for (int i = 0; i < file->n_notes; i++) fprintf(p->out, "  note: %s\n", file->note[i]);
   put_first(p, file, list, n);

@@ -33,28 +33,31 @@ static inline uint16_t ls_f32_to_bf16(float v) {
   return (uint16_t)((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
 }
 
-/* Both f16 conversions select among results instead of branching, so that loops over them vectorise. */
+/* Both f16 conversions blend with masks instead of branching, so that loops over them vectorise. */
+static inline uint32_t ls_blend(bool choose_a, uint32_t a, uint32_t b) {
+  uint32_t mask = 0u - (uint32_t)choose_a;
+  return (a & mask) | (b & ~mask);
+}
 static inline float ls_f16_to_f32(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
   uint32_t shifted = (uint32_t)(h & 0x7FFFu) << 13; /* exponent and mantissa where float32 has them */
-  uint32_t exponent = shifted & 0x0F800000u;
-  uint32_t normal = shifted + 0x38000000u;                                                                   /* rebias 15 -> 127 */
-  uint32_t special = shifted | 0x7F800000u | ((shifted & 0x007FFFFFu) != 0 ? 0x00400000u : 0u);              /* NaN: quiet */
+  uint32_t normal = shifted + 0x38000000u;          /* rebias 15 -> 127 */
   uint32_t subnormal = ls_f32_bits(ls_f32_from_bits(shifted + 0x38800000u) - ls_f32_from_bits(0x38800000u)); /* (2^-14 + v) - 2^-14 */
-  uint32_t u = exponent == 0x0F800000u ? special : (exponent == 0 ? subnormal : normal);
+  uint32_t special = shifted | 0x7F800000u | (uint32_t)(shifted > 0x0F800000u) << 22;                        /* NaN: quiet */
+  uint32_t u = ls_blend(shifted >= 0x0F800000u, special, ls_blend(shifted < 0x00800000u, subnormal, normal));
   return ls_f32_from_bits(u | sign);
 }
 static inline uint16_t ls_f32_to_f16(float v) {
   uint32_t u = ls_f32_bits(v), a = u & 0x7FFFFFFFu;
   uint32_t normal = (a - 0x38000000u + 0x0FFFu + ((a >> 13) & 1u)) >> 13;
-  uint32_t subnormal = ls_f32_bits(ls_f32_from_bits(a) + 0.5f) - 0x3F000000u; /* a step of [0.5, 1) is f16's subnormal step, 2^-24 */
-  uint32_t nan = 0x7E00u | ((a >> 13) & 0x01FFu);                             /* quiet, keep the upper payload */
-  uint32_t h = a < 0x38800000u ? subnormal : normal;
-  h = a >= 0x477FF000u ? 0x7C00u : h; /* from 65520, half way past the largest: infinity */
-  h = a > 0x7F800000u ? nan : h;
+  /* a step of [0.5, 1) is f16's subnormal step, 2^-24; larger a are not added, a signalling NaN could trap */
+  uint32_t subnormal = ls_f32_bits(ls_f32_from_bits(ls_blend(a < 0x38800000u, a, 0)) + 0.5f) - 0x3F000000u;
+  uint32_t nan = 0x7E00u | ((a >> 13) & 0x01FFu); /* quiet, keep the upper payload */
+  uint32_t h = ls_blend(a < 0x38800000u, subnormal, normal);
+  h = ls_blend(a >= 0x477FF000u, 0x7C00u, h); /* from 65520, half way past the largest: infinity */
+  h = ls_blend(a > 0x7F800000u, nan, h);
   return (uint16_t)(h | (u >> 16 & 0x8000u));
 }
-
 /* float64 to float32, to odd: toward zero, and where that is not exact the last bit is set. A second rounding, to nearest-even and to at
  * least two bits less, then gives what one rounding from float64 would. */
 static inline float ls_f64_to_f32_odd(double v) {

@@ -1,0 +1,126 @@
+/* emu_fiber: how a launch runs. Inside the emulator only.
+ *
+ * A launch's blocks are dealt to workers; a worker runs one block at a time, each of its threads as a fiber with a stack of its own. A
+ * fiber runs until it must wait (a barrier, a warp call), then jumps straight to another that is ready. In thread order the lowest ready
+ * lane of the same warp comes next, so that a warp's data stay in the cache; with a schedule seed any ready fiber of the block.
+ *
+ * The last to arrive at a rendezvous does the work for all. Nobody ready while some have not finished is a deadlock, and reported. */
+#ifndef EMU_FIBER_H
+#define EMU_FIBER_H
+
+#include <atomic>
+#include <mutex>
+
+#include "emu_memory.h"
+#include "gpu_backend.h"
+
+namespace LSG_NS {
+
+enum { EMU_LANES = 32, EMU_MAX_THREADS = 1024, EMU_MAX_WARPS = EMU_MAX_THREADS / EMU_LANES, EMU_TEXT_BYTES = 640 };
+enum { EMU_STATIC_SHARED_LIMIT = 48 << 10, EMU_SHARED_LIMIT = 227 << 10 };
+
+struct emu_worker;
+
+/* One rendezvous of the lanes of mask; kind EMU_NONE: free. */
+struct emu_meeting {
+  unsigned mask, arrived;
+  int line;
+  const char *file;
+  emu_kind kind;
+};
+
+struct emu_warp_state {
+  unsigned exists, exited, ready;
+  int meetings;
+  emu_meeting meeting[EMU_LANES];
+  uint64_t in[EMU_LANES], out[EMU_LANES];
+  int operand[EMU_LANES];
+  const void *row[EMU_LANES];                  /* ldmatrix */
+  alignas(32) uint16_t matrix[4][8][8];        /* ldmatrix: what was read */
+  alignas(32) uint16_t a[16][16], b[16][8];    /* mma: [m][k], [k][n] */
+  alignas(32) float d[16][8];                  /* mma: [m][n], in and out; a lane reads and writes its own elements only */
+};
+
+struct emu_cp {
+  void *shared;
+  const void *global;
+  int bytes, line;
+  const char *file;
+  unsigned group;
+};
+
+struct emu_fiber {
+  emu_place place; /* first: emu_here points at it */
+  void *context;
+  emu_worker *worker;
+  emu_warp_state *warp;
+  unsigned bit; /* of its lane */
+  bool finished;
+  emu_kind waits; /* EMU_NONE: ready or running */
+  int wait_line;
+  unsigned wait_mask;
+  const char *wait_file;
+  emu_cp *copies; /* not landed, oldest first */
+  int n_copies, room_copies;
+  unsigned group, landed_group; /* the open group; groups below landed_group have landed */
+  unsigned char *stack;         /* lowest usable byte */
+  size_t stack_bytes;
+  void *fake_stack; /* AddressSanitizer's */
+  unsigned valgrind_id;
+};
+
+/* A static shared array of a worker: the array of one LSG_SHARED site, in pages of its own. */
+struct emu_shared_cell {
+  const emu_shared_site *site;
+  unsigned char *map, *data;
+  size_t map_bytes, bytes;
+  uint64_t block_number; /* of the worker's blocks: for which it was poisoned */
+};
+
+/* What every worker of one launch sees. */
+struct emu_run {
+  const char *name; /* the kernel's */
+  const emu_call *call;
+  lsg_dim3 grid;
+  int threads;
+  size_t dynamic_bytes;
+  uint64_t seed, number; /* of the schedule; of the launch */
+  const uint32_t *order; /* of the blocks; NULL: as they are */
+  int64_t blocks;
+  std::atomic<int64_t> next;
+  std::atomic<int64_t> failed; /* the first block, in running order, that failed; `blocks` where none did */
+  std::mutex lock;
+  char text[EMU_TEXT_BYTES];
+  bool no_memory;
+};
+
+/* Runs all blocks on the threads of ls_parallel. False: text holds the line of the first block that failed. */
+bool emu_run_blocks(emu_run *run);
+
+/* From inside a kernel: the block fails with "emu: kernel K, block (x,y,z), thread t: ...". Does not return. */
+[[noreturn]] __attribute__((format(printf, 1, 2))) void emu_fail(const char *format, ...);
+
+extern __constinit thread_local emu_fiber *emu_self; /* NULL outside a kernel */
+const char *emu_file_name(const char *path);         /* the last part */
+
+/* Waits for the other lanes; the last to arrive gets true, does the work and calls emu_release. */
+bool emu_meet(emu_fiber *self, emu_kind kind, unsigned mask, const char *file, int line);
+void emu_release(emu_fiber *self, unsigned mask);
+
+bool emu_in_shared(const emu_worker *worker, const void *p, size_t bytes);
+bool emu_describe_shared(const emu_worker *worker, char *text, size_t size, const void *p);
+
+/* emu_fault.cpp: while one is held, a fault in a fiber becomes emu_fail of its thread; other faults go where they went before. */
+void emu_fault_hold(void);
+void emu_fault_release(void);
+struct emu_signal_stack { /* a thread that has no signal stack lends one from here */
+  unsigned char *memory;
+  bool lent;
+};
+int emu_signal_stack_enter(emu_signal_stack *s);
+void emu_signal_stack_leave(emu_signal_stack *s);
+void emu_signal_stack_free(emu_signal_stack *s);
+
+}  // namespace LSG_NS
+
+#endif
