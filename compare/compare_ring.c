@@ -447,6 +447,19 @@ static void judge_piece(void *arg, int64_t i) {
   for (int64_t pair = i * w->pairs_per_piece; pair < end; pair++) judge_slot(w, &w->piece[i], pair);
 }
 
+/* Whether a row is what the history expects, within its bound. */
+static bool is_right(const work *w, const seen_row *expected, int64_t layer, const ls_line *row) {
+  if (!expected) return false;
+  ls_line a = line_of_row(w->h, expected, w->is_v, layer), bound = {0};
+  const float *allowed = expected->bound[w->is_v];
+  if (allowed) bound = (ls_line){LS_F32, allowed + layer * w->h->kv_dim, 1};
+  ls_rule rule = w->rule;
+  rule.steps = allowed ? w->steps : 0;
+  ls_tally tally = {0};
+  ls_tally_row(&tally, &rule, &a, row, allowed ? &bound : NULL, w->h->kv_dim, 0);
+  return tally.failing == 0;
+}
+
 /* The first wrong slot in words, and how many more there are. Of this step's slots the first written comes first. */
 static void explain(ls_result *result, const work *w) {
   const ls_ring_history *h = w->h;
@@ -467,7 +480,7 @@ static void explain(ls_result *result, const work *w) {
   }
   if (first_slot < 0) return;
 
-  char place[64], sentence[LS_MAX_NOTE - 48];
+  char place[96], sentence[LS_MAX_NOTE - 48];
   if (layers_wrong == h->layers) {
     snprintf(place, sizeof place, "slot %lld", (long long)first_slot);
   } else {
@@ -477,6 +490,10 @@ static void explain(ls_result *result, const work *w) {
   ls_line b = ls_line_of(w->b, at);
   if (!h->live[first_slot] && ls_line_nonzeros(&b, h->kv_dim, &first) == 0) {
     snprintf(sentence, sizeof sentence, "%s of the trusted side holds values, but no operation wrote it", place);
+  } else if (w->a && is_right(w, h->live[first_slot], first_layer, &b)) { /* the fault is on the side that is trusted more */
+    ls_line a = ls_line_of(w->a, at);
+    snprintf(place + strlen(place), sizeof place - strlen(place), " of the first side");
+    describe((note_text){sentence, sizeof sentence}, h, place, first_slot, first_layer, w->is_v, h->live[first_slot], &a);
   } else {
     describe((note_text){sentence, sizeof sentence}, h, place, first_slot, first_layer, w->is_v, h->live[first_slot], &b);
   }

@@ -67,9 +67,9 @@ static inline lsg_dim3 lsg_grid(int64_t x, int64_t y = 1, int64_t z = 1) {
 }
 
 /* lsg_status LSG_LAUNCH(kernel, lsg_dim3 grid, int threads, size_t dynamic_shared_bytes, lsg_stream, args...)
- * Raises the kernel's dynamic shared memory limit where needed. Empty grids are LSG_FAILED. Arguments are converted to the kernel's parameter
- * types. A template instance with commas goes in parentheses: LSG_LAUNCH((k<1, 2>), ...). No kernel runs after a failed one until lsg_sync
- * or lsg_download has reported it; only lsg_sync clears it (on cuda a fault in a kernel stays: the context is lost). */
+ * Raises the kernel's dynamic shared memory limit where needed. Empty grids are LSG_FAILED. Arguments are converted to the kernel's
+ * parameter types. A template instance with commas goes in parentheses: LSG_LAUNCH((k<1, 2>), ...). No kernel runs after a failed one until
+ * lsg_sync or lsg_download has reported it; only lsg_sync clears it (on cuda a fault in a kernel stays: the context is lost). */
 
 /* y [rows, n] = x [rows, k] . W[n, k]^T in the activation type with float32 accumulation, for row counts beyond the project's own
  * kernels: cuBLASLt on cuda, ls_gemm (after widening) on emu. `bf16`: activation type, else f16. Device pointers, leading dimensions in

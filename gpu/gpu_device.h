@@ -21,8 +21,8 @@
  * device memory, scalars, and plain structs of them.
  *
  *   declaring    LSG_KERNEL(largest thread count) before `void name(...)`; LSG_DEVICE before a helper function; LSG_UNROLL before a loop;
- *                LSG_RESTRICT. A helper that holds barriers or warp calls may end its parameters with LSG_SITE and pass LSG_SITE_PASS on, so
- *                that emu's messages name its caller's line
+ *                LSG_RESTRICT. A helper that holds barriers or warp calls may end its parameters with LSG_SITE and pass
+ *                LSG_SITE_PASS on, so that emu's messages name its caller's line
  *   indices      int lsg_thread(), lsg_block_threads(), lsg_lane() (0..31), lsg_warp(); int64_t lsg_block_x/y/z(), lsg_grid_x/y/z()
  *   barrier      lsg_barrier(): all threads of the block that exist must reach the same call
  *   warp         every thread named in mask must make the same call with the same mask
@@ -41,7 +41,8 @@
  *   loads        lsg_u32x4 (a 16-byte vector: .x .y .z .w), lsg_load16(const void *) plain, lsg_load16_stream(const void *) read-once
  *                (evict first, read-only path), lsg_store16(void *, lsg_u32x4). 16-byte aligned global addresses; emu checks alignment
  *   conversions  float lsg_bf16_to_f32(uint16_t), uint16_t lsg_f32_to_bf16(float) nearest-even; lsg_f16_to_f32, lsg_f32_to_f16;
- *                uint32_t lsg_pack_bf16(lo, hi), lsg_pack_f16(lo, hi); uint8_t lsg_f32_to_e4m3(float) saturating, lsg_e4m3_to_f32; lsg_bits(float), lsg_from_bits
+ *                uint32_t lsg_pack_bf16(lo, hi), lsg_pack_f16(lo, hi); lsg_bits(float), lsg_from_bits(uint32_t);
+ *                uint8_t lsg_f32_to_e4m3(float) saturating, lsg_e4m3_to_f32
  *                A NaN rounds to 0x7FFF in bf16 and f16, to 0x7F in e4m3, on both backends
  *                traits: lsg_act<LSG_BF16>/<LSG_F16>: static float widen(uint16_t), uint16_t round(float), uint32_t pack(lo, hi),
  *                float widen_lo/widen_hi(uint32_t pair), mma(d, a, b)

@@ -18,7 +18,7 @@
 #define LSG_SITE_PASS
 
 #define LSG_SHARED(type, name, count) __shared__ __align__(16) type name[count]
-#define LSG_DYNAMIC_SHARED(type, name)                                \
+#define LSG_DYNAMIC_SHARED(type, name)                                 \
   extern __shared__ __align__(128) unsigned char lsg_dynamic_shared[]; \
   type *name = reinterpret_cast<type *>(lsg_dynamic_shared)
 
@@ -78,13 +78,21 @@ LSG_DEVICE bool lsg_isfinite(float v) { return (__float_as_uint(v) & 0x7F800000u
 LSG_DEVICE void lsg_barrier() { __syncthreads(); }
 LSG_DEVICE void lsg_warp_sync(unsigned mask) { __syncwarp(mask); }
 template <typename T>
-LSG_DEVICE T lsg_shfl(unsigned mask, T v, int lane) { return __shfl_sync(mask, v, lane); }
+LSG_DEVICE T lsg_shfl(unsigned mask, T v, int lane) {
+  return __shfl_sync(mask, v, lane);
+}
 template <typename T>
-LSG_DEVICE T lsg_shfl_xor(unsigned mask, T v, int lane_mask) { return __shfl_xor_sync(mask, v, lane_mask); }
+LSG_DEVICE T lsg_shfl_xor(unsigned mask, T v, int lane_mask) {
+  return __shfl_xor_sync(mask, v, lane_mask);
+}
 template <typename T>
-LSG_DEVICE T lsg_shfl_down(unsigned mask, T v, int n) { return __shfl_down_sync(mask, v, (unsigned)n); }
+LSG_DEVICE T lsg_shfl_down(unsigned mask, T v, int n) {
+  return __shfl_down_sync(mask, v, (unsigned)n);
+}
 template <typename T>
-LSG_DEVICE T lsg_shfl_up(unsigned mask, T v, int n) { return __shfl_up_sync(mask, v, (unsigned)n); }
+LSG_DEVICE T lsg_shfl_up(unsigned mask, T v, int n) {
+  return __shfl_up_sync(mask, v, (unsigned)n);
+}
 LSG_DEVICE unsigned lsg_ballot(unsigned mask, int p) { return __ballot_sync(mask, p); }
 LSG_DEVICE int lsg_any(unsigned mask, int p) { return __any_sync(mask, p); }
 LSG_DEVICE int lsg_all(unsigned mask, int p) { return __all_sync(mask, p); }
@@ -146,18 +154,28 @@ LSG_DEVICE void lsg_cp_async16(void *shared, const void *global, int bytes) {
 }
 LSG_DEVICE void lsg_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
-LSG_DEVICE void lsg_cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+LSG_DEVICE void lsg_cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
 
 /* ---- atomics ---- */
 template <typename T>
-LSG_DEVICE T lsg_atomic_add(T *p, T v) { return atomicAdd(p, v); }
+LSG_DEVICE T lsg_atomic_add(T *p, T v) {
+  return atomicAdd(p, v);
+}
 template <typename T>
-LSG_DEVICE T lsg_atomic_max(T *p, T v) { return atomicMax(p, v); }
+LSG_DEVICE T lsg_atomic_max(T *p, T v) {
+  return atomicMax(p, v);
+}
 template <typename T>
-LSG_DEVICE T lsg_atomic_min(T *p, T v) { return atomicMin(p, v); }
+LSG_DEVICE T lsg_atomic_min(T *p, T v) {
+  return atomicMin(p, v);
+}
 LSG_DEVICE unsigned lsg_atomic_or(unsigned *p, unsigned v) { return atomicOr(p, v); }
 template <typename T>
-LSG_DEVICE T lsg_atomic_cas(T *p, T compare, T v) { return atomicCAS(p, compare, v); }
+LSG_DEVICE T lsg_atomic_cas(T *p, T compare, T v) {
+  return atomicCAS(p, compare, v);
+}
 LSG_DEVICE void lsg_fence() { __threadfence(); }
 
 /* ---- 16-byte accesses ---- */

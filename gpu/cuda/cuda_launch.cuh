@@ -1,5 +1,5 @@
-/* cuda_launch.cuh: LSG_LAUNCH over cudaLaunchKernel. Arguments are converted to the kernel's parameter types, so an int literal may stand for
- * an int64_t. A kernel with commas in its template arguments goes in parentheses: LSG_LAUNCH((k<1, 2>), ...). */
+/* cuda_launch.cuh: LSG_LAUNCH over cudaLaunchKernel. Arguments are converted to the kernel's parameter types, so an int literal may stand
+ * for an int64_t. A kernel with commas in its template arguments goes in parentheses: LSG_LAUNCH((k<1, 2>), ...). */
 #ifndef CUDA_LAUNCH_CUH
 #define CUDA_LAUNCH_CUH
 

@@ -9,16 +9,17 @@
 #include <string.h>
 
 #define LSG_KERNEL(threads)
-#define LSG_DEVICE   [[maybe_unused]] static inline
-#define LSG_METHOD   static inline
+#define LSG_DEVICE [[maybe_unused]] static inline
+#define LSG_METHOD static inline
 #define LSG_UNROLL
-#define LSG_RESTRICT __restrict__
+#define LSG_RESTRICT  __restrict__
 
 #define LSG_SITE      , const char *lsg_file = __builtin_FILE(), int lsg_line = __builtin_LINE()
 #define LSG_SITE_PASS , lsg_file, lsg_line
 
-/* A reference to an array, as __shared__ gives: sizeof works. One site a declaration (and template instance), one array a site and block. */
-#define LSG_SHARED(type, name, count)                                                                         \
+/* A reference to an array, as __shared__ gives: sizeof works. One site a declaration (and template instance), one array a site and block.
+ */
+#define LSG_SHARED(type, name, count)                                                                \
   static const LSG_NS::emu_shared_site name##_shared_site = {#name, sizeof(type) * (size_t)(count)}; \
   type(&name)[count] = *reinterpret_cast<type(*)[count]>(LSG_NS::emu_shared(&name##_shared_site))
 #define LSG_DYNAMIC_SHARED(type, name) type *name = reinterpret_cast<type *>(LSG_NS::emu_dynamic_shared())
@@ -110,7 +111,7 @@ LSG_DEVICE uint16_t lsg_f32_to_f16(float v) {
   if (v != v) return 0x7FFF;
   uint32_t u = lsg_bits(v), sign = u >> 16 & 0x8000u, magnitude = u & 0x7FFFFFFFu;
   if (magnitude >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u); /* 65520 and more round to infinity */
-  if (magnitude < 0x38800000u) {                                    /* below 2^-14: 0.5's last place is 2^-24, adding it rounds there */
+  if (magnitude < 0x38800000u) {                                   /* below 2^-14: 0.5's last place is 2^-24, adding it rounds there */
     float sum = lsg_from_bits(magnitude) + 0.5f;
     return (uint16_t)(sign | (lsg_bits(sum) - 0x3F000000u));
   }
@@ -122,7 +123,7 @@ LSG_DEVICE uint8_t lsg_f32_to_e4m3(float v) {
   if (v != v) return 0x7F;
   uint32_t u = lsg_bits(v), sign = u >> 24 & 0x80u, magnitude = u & 0x7FFFFFFFu;
   if (magnitude >= 0x43E00000u) return (uint8_t)(sign | 0x7Eu); /* 448 and more, infinity included */
-  if (magnitude < 0x3C800000u) {                                 /* below 2^-6: 2^14's last place is 2^-9 */
+  if (magnitude < 0x3C800000u) {                                /* below 2^-6: 2^14's last place is 2^-9 */
     float sum = lsg_from_bits(magnitude) + 0x1p14f;
     return (uint8_t)(sign | (lsg_bits(sum) - 0x46800000u));
   }
@@ -189,15 +190,23 @@ LSG_DEVICE float lsg_warp_sum(float v LSG_SITE) { return emu_shuffle(EMU_WARP_SU
 LSG_DEVICE float lsg_warp_max(float v LSG_SITE) { return emu_shuffle(EMU_WARP_MAX, LSG_FULL_MASK, v, 0 LSG_SITE_PASS); }
 
 /* ---- tensor core ---- */
-LSG_DEVICE void lsg_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2] LSG_SITE) { emu_mma(EMU_MMA_BF16, d, a, b LSG_SITE_PASS); }
+LSG_DEVICE void lsg_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2] LSG_SITE) {
+  emu_mma(EMU_MMA_BF16, d, a, b LSG_SITE_PASS);
+}
 LSG_DEVICE void lsg_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2] LSG_SITE) { emu_mma(EMU_MMA_F16, d, a, b LSG_SITE_PASS); }
 LSG_DEVICE void lsg_ldmatrix_x4(uint32_t r[4], const void *row LSG_SITE) { emu_ldmatrix(EMU_LDMATRIX_X4, r, row LSG_SITE_PASS); }
 LSG_DEVICE void lsg_ldmatrix_x2(uint32_t r[2], const void *row LSG_SITE) { emu_ldmatrix(EMU_LDMATRIX_X2, r, row LSG_SITE_PASS); }
-LSG_DEVICE void lsg_ldmatrix_x4_trans(uint32_t r[4], const void *row LSG_SITE) { emu_ldmatrix(EMU_LDMATRIX_X4_TRANS, r, row LSG_SITE_PASS); }
-LSG_DEVICE void lsg_ldmatrix_x2_trans(uint32_t r[2], const void *row LSG_SITE) { emu_ldmatrix(EMU_LDMATRIX_X2_TRANS, r, row LSG_SITE_PASS); }
+LSG_DEVICE void lsg_ldmatrix_x4_trans(uint32_t r[4], const void *row LSG_SITE) {
+  emu_ldmatrix(EMU_LDMATRIX_X4_TRANS, r, row LSG_SITE_PASS);
+}
+LSG_DEVICE void lsg_ldmatrix_x2_trans(uint32_t r[2], const void *row LSG_SITE) {
+  emu_ldmatrix(EMU_LDMATRIX_X2_TRANS, r, row LSG_SITE_PASS);
+}
 
 /* ---- cp.async ---- */
-LSG_DEVICE void lsg_cp_async16(void *shared, const void *global, int bytes LSG_SITE) { emu_cp_async16(shared, global, bytes LSG_SITE_PASS); }
+LSG_DEVICE void lsg_cp_async16(void *shared, const void *global, int bytes LSG_SITE) {
+  emu_cp_async16(shared, global, bytes LSG_SITE_PASS);
+}
 LSG_DEVICE void lsg_cp_async_commit() { emu_cp_async_commit(); }
 template <int N>
 LSG_DEVICE void lsg_cp_async_wait() {
@@ -217,8 +226,10 @@ LSG_DEVICE T emu_atomic(T *p, F next) {
 template <typename T>
 LSG_DEVICE T lsg_atomic_add(T *p, T v) {
   /* an int wraps on a GPU: added as unsigned */
-  if constexpr (T(0.5) != T(0)) return emu_atomic(p, [v](T old) { return old + v; });
-  else return emu_atomic(p, [v](T old) { return (T)((unsigned long long)old + (unsigned long long)v); });
+  if constexpr (T(0.5) != T(0))
+    return emu_atomic(p, [v](T old) { return old + v; });
+  else
+    return emu_atomic(p, [v](T old) { return (T)((unsigned long long)old + (unsigned long long)v); });
 }
 template <typename T>
 LSG_DEVICE T lsg_atomic_max(T *p, T v) {

@@ -60,24 +60,11 @@ struct emu_worker {
   emu_signal_stack signal_stack;
 };
 
-static const char *const kind_names[EMU_KINDS] = {"nothing",
-                                                  "lsg_barrier",
-                                                  "lsg_warp_sync",
-                                                  "lsg_shfl",
-                                                  "lsg_shfl_xor",
-                                                  "lsg_shfl_down",
-                                                  "lsg_shfl_up",
-                                                  "lsg_ballot",
-                                                  "lsg_any",
-                                                  "lsg_all",
-                                                  "lsg_warp_sum",
-                                                  "lsg_warp_max",
-                                                  "lsg_ldmatrix_x4",
-                                                  "lsg_ldmatrix_x2",
-                                                  "lsg_ldmatrix_x4_trans",
-                                                  "lsg_ldmatrix_x2_trans",
-                                                  "lsg_mma_bf16",
-                                                  "lsg_mma_f16"};
+static const char *const kind_names[EMU_KINDS] = {"nothing",         "lsg_barrier",     "lsg_warp_sync",         "lsg_shfl",
+                                                  "lsg_shfl_xor",    "lsg_shfl_down",   "lsg_shfl_up",           "lsg_ballot",
+                                                  "lsg_any",         "lsg_all",         "lsg_warp_sum",          "lsg_warp_max",
+                                                  "lsg_ldmatrix_x4", "lsg_ldmatrix_x2", "lsg_ldmatrix_x4_trans", "lsg_ldmatrix_x2_trans",
+                                                  "lsg_mma_bf16",    "lsg_mma_f16"};
 
 const char *emu_file_name(const char *path) {
   const char *slash = strrchr(path, '/');
@@ -177,11 +164,23 @@ static uint64_t mix(uint64_t z) {
 }
 static uint64_t draw(uint64_t *state) { return mix(*state += 0x9E3779B97F4A7C15u); }
 
+void emu_shuffle_blocks(uint32_t *order, int64_t blocks, uint64_t seed, uint64_t number) {
+  uint64_t random = mix(seed ^ mix(~number));
+  for (int64_t i = 0; i < blocks; i++) {
+    int64_t j = (int64_t)(draw(&random) % (uint64_t)(i + 1));
+    order[i] = order[j];
+    order[j] = (uint32_t)i;
+  }
+}
+
 static void describe_wait(char *text, size_t size, const emu_fiber *f) {
   const char *file = f->wait_file != nullptr ? emu_file_name(f->wait_file) : "";
-  if (f->finished) snprintf(text, size, "thread %d has returned", f->place.thread);
-  else if (f->waits == EMU_BARRIER) snprintf(text, size, "thread %d waits at lsg_barrier (%s:%d)", f->place.thread, file, f->wait_line);
-  else if (f->waits == EMU_NONE) snprintf(text, size, "thread %d has not come to it", f->place.thread);
+  if (f->finished)
+    snprintf(text, size, "thread %d has returned", f->place.thread);
+  else if (f->waits == EMU_BARRIER)
+    snprintf(text, size, "thread %d waits at lsg_barrier (%s:%d)", f->place.thread, file, f->wait_line);
+  else if (f->waits == EMU_NONE)
+    snprintf(text, size, "thread %d has not come to it", f->place.thread);
   else
     snprintf(text, size, "thread %d waits at %s (%s:%d) with mask 0x%08x", f->place.thread, kind_names[f->waits], file, f->wait_line,
              f->wait_mask);
@@ -207,7 +206,8 @@ static void describe_wait(char *text, size_t size, const emu_fiber *f) {
   if (missing == nullptr) missing = stuck;
   describe_wait(text, sizeof text, missing);
   if (barrier)
-    fail_as(stuck, "waits at lsg_barrier (%s:%d), which not all threads reach: %s", emu_file_name(stuck->wait_file), stuck->wait_line, text);
+    fail_as(stuck, "waits at lsg_barrier (%s:%d), which not all threads reach: %s", emu_file_name(stuck->wait_file), stuck->wait_line,
+            text);
   fail_as(stuck, "waits at %s (%s:%d) with mask 0x%08x, which not all its lanes reach: %s", kind_names[stuck->waits],
           emu_file_name(stuck->wait_file), stuck->wait_line, stuck->wait_mask, text);
 }
@@ -337,8 +337,10 @@ void emu_barrier(const char *file, int line) {
   }
   w->at_barrier = 0;
   for (int i = 0; i < w->n_warps; i++) w->warps[i].ready = w->warps[i].exists;
-  if (w->run->seed == 0) self->warp->ready &= ~self->bit;
-  else give_way(self);
+  if (w->run->seed == 0)
+    self->warp->ready &= ~self->bit;
+  else
+    give_way(self);
 }
 
 static inline float as_float(uint64_t bits) { return lsg_from_bits((uint32_t)bits); }
@@ -371,13 +373,16 @@ static void exchange(emu_fiber *self, emu_kind kind, unsigned mask, const char *
         } else {
           if (__builtin_expect(n < 0 || n > 31, 0))
             emu_fail("%s (%s:%d): lane %d asks for an offset of %d, outside 0..31", kind_names[kind], emu_file_name(file), line, lane, n);
-          if (kind == EMU_SHFL_XOR) from = lane ^ n;
-          else if (kind == EMU_SHFL_DOWN) from = lane + n > 31 ? lane : lane + n;
-          else from = lane < n ? lane : lane - n;
+          if (kind == EMU_SHFL_XOR)
+            from = lane ^ n;
+          else if (kind == EMU_SHFL_DOWN)
+            from = lane + n > 31 ? lane : lane + n;
+          else
+            from = lane < n ? lane : lane - n;
         }
         if (__builtin_expect((mask >> from & 1u) == 0, 0))
-          emu_fail("%s (%s:%d): lane %d reads lane %d, which is not in mask 0x%08x", kind_names[kind], emu_file_name(file), line, lane, from,
-                   mask);
+          emu_fail("%s (%s:%d): lane %d reads lane %d, which is not in mask 0x%08x", kind_names[kind], emu_file_name(file), line, lane,
+                   from, mask);
         warp->out[lane] = warp->in[from];
       }
       break;
@@ -519,7 +524,8 @@ bool emu_describe_shared(const emu_worker *w, char *text, size_t size, const voi
       snprintf(text, size, "shared array '%s' (%zu bytes), %zu bytes past its end", name, bytes, (size_t)(at - data) - bytes);
     else if (at < data)
       snprintf(text, size, "shared array '%s' (%zu bytes), %zu bytes before its begin", name, bytes, (size_t)(data - at));
-    else snprintf(text, size, "shared array '%s' (%zu bytes), at byte %zu", name, bytes, (size_t)(at - data));
+    else
+      snprintf(text, size, "shared array '%s' (%zu bytes), at byte %zu", name, bytes, (size_t)(at - data));
     return true;
   };
   for (const emu_shared_cell &c : w->cells)
@@ -556,8 +562,8 @@ static void finish_thread(emu_fiber *self) {
   for (int i = 0; i < warp->meetings; i++) {
     const emu_meeting *m = &warp->meeting[i];
     if ((m->mask & self->bit) != 0)
-      emu_fail("has returned, while lanes 0x%08x of its warp wait at %s (%s:%d), whose mask 0x%08x names it", m->arrived, kind_names[m->kind],
-               emu_file_name(m->file), m->line, m->mask);
+      emu_fail("has returned, while lanes 0x%08x of its warp wait at %s (%s:%d), whose mask 0x%08x names it", m->arrived,
+               kind_names[m->kind], emu_file_name(m->file), m->line, m->mask);
   }
   self->finished = true;
   warp->exited |= self->bit;

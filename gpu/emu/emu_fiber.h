@@ -35,10 +35,10 @@ struct emu_warp_state {
   emu_meeting meeting[EMU_LANES];
   uint64_t in[EMU_LANES], out[EMU_LANES];
   int operand[EMU_LANES];
-  const void *row[EMU_LANES];                  /* ldmatrix */
-  alignas(32) uint16_t matrix[4][8][8];        /* ldmatrix: what was read */
-  alignas(32) uint16_t a[16][16], b[16][8];    /* mma: [m][k], [k][n] */
-  alignas(32) float d[16][8];                  /* mma: [m][n], in and out; a lane reads and writes its own elements only */
+  const void *row[EMU_LANES];               /* ldmatrix */
+  alignas(32) uint16_t matrix[4][8][8];     /* ldmatrix: what was read */
+  alignas(32) uint16_t a[16][16], b[16][8]; /* mma: [m][k], [k][n] */
+  alignas(32) float d[16][8];               /* mma: [m][n], in and out; a lane reads and writes its own elements only */
 };
 
 struct emu_cp {
@@ -62,8 +62,8 @@ struct emu_fiber {
   const char *wait_file;
   emu_cp *copies; /* not landed, oldest first */
   int n_copies, room_copies;
-  unsigned group, landed_group; /* the open group; groups below landed_group have landed */
-  unsigned char *stack;         /* lowest usable byte */
+  unsigned group;       /* the open group; those below are committed */
+  unsigned char *stack; /* lowest usable byte */
   size_t stack_bytes;
   void *fake_stack; /* AddressSanitizer's */
   unsigned valgrind_id;
@@ -96,6 +96,9 @@ struct emu_run {
 
 /* Runs all blocks on the threads of ls_parallel. False: text holds the line of the first block that failed. */
 bool emu_run_blocks(emu_run *run);
+
+/* A random order of the blocks, for a schedule's seed and launch number. */
+void emu_shuffle_blocks(uint32_t *order, int64_t blocks, uint64_t seed, uint64_t number);
 
 /* From inside a kernel: the block fails with "emu: kernel K, block (x,y,z), thread t: ...". Does not return. */
 [[noreturn]] __attribute__((format(printf, 1, 2))) void emu_fail(const char *format, ...);

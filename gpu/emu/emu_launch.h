@@ -26,7 +26,8 @@ class emu_call {
 };
 
 /* emu_backend.cpp. Takes the call over. */
-lsg_status emu_launch(const char *name, std::unique_ptr<emu_call> call, lsg_dim3 grid, int threads, size_t dynamic_bytes, lsg_stream stream);
+lsg_status emu_launch(const char *name, std::unique_ptr<emu_call> call, lsg_dim3 grid, int threads, size_t dynamic_bytes,
+                      lsg_stream stream);
 lsg_status emu_out_of_memory(const char *what);
 
 template <typename... P>

@@ -23,7 +23,9 @@ static json_value *fail_at(reader *r, json_value *v, const char *what) {
 static void skip(reader *r) { r->at += strspn(r->at, " \t\r\n"); }
 
 static char *read_string(reader *r) {
-  char *text = malloc(strlen(r->at) + 1), *to = text;
+  size_t longest = 1; /* up to the first quote that is not escaped */
+  while (r->at[longest] && (r->at[longest] != '"' || r->at[longest - 1] == '\\')) longest++;
+  char *text = malloc(longest + 1), *to = text;
   for (r->at++; *r->at && *r->at != '"'; r->at++) {
     if ((unsigned char)*r->at < 0x20) break;
     if (*r->at != '\\') {

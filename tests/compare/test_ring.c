@@ -199,6 +199,16 @@ Test(compare_ring, a_row_that_is_a_little_off_is_called_what_it_is) {
   teardown(&g);
 }
 
+Test(compare_ring, a_fault_of_the_first_side_is_laid_at_its_door) {
+  rig g;
+  setup(&g);
+  for (int64_t layer = 0; layer < LAYERS; layer++) memcpy(slot_of(&g.bad, layer, 9), slot_of(&g.k, layer, 10), KV * 2);
+  ls_result r = judge(&g, &g.bad, &g.k);
+  assert_verdict(r, LS_FAIL);
+  assert_has(r.note, "slot 9 of the first side holds position 10 of step 3, expected position 9: shifted by one");
+  teardown(&g);
+}
+
 Test(compare_ring, the_bound_of_a_slot_is_that_of_its_row) {
   for (int bounded = 0; bounded < 2; bounded++) {
     rig g;
@@ -271,7 +281,7 @@ Test(compare_ring, old_rows_are_dropped_and_live_ones_kept) {
   enum { WIDE = 4096 };
   MUST(ls_ring_history_new(&history, 4, 8, WIDE, err));
   ls_tensor k = add_random(trace, "k", LS_BF16, 3, (int64_t[]){4, 8, WIDE}, 1.0);
-  for (int64_t step = 0; step < 200; step++) { /* 200 times 1 MiB */
+  for (int64_t step = 0; step < 150; step++) { /* 150 times half a MiB */
     MUST(ls_ring_history_write(history, step, "context_write", 8 * step, 8, &k, &k, NULL, NULL, err));
     cr_assert(ls_ring_history_bytes(history) <= ((size_t)65 << 20));
   }
