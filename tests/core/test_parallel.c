@@ -103,6 +103,7 @@ Test(parallel, a_forked_child_starts_with_a_pool_of_its_own, .timeout = 20) {
   ls_parallel_for(1000, count, &t);
   pid_t child = fork();
   if (child == 0) {
+    alarm(10); /* a child that waits for threads it does not have must not outlive the test */
     ls_parallel_for(1000, count, &t);
     for (int i = 0; i < 1000; i++)
       if (atomic_load(&t.calls[i]) != 2) _exit(1);
