@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "../core/ls_gemm.h"
 #include "../layers/ls_path.h"
@@ -11,8 +12,17 @@
 
 volatile sig_atomic_t ls_interrupted = 0;
 
+/* The first one lets the run end in order; another, half a second later or more, ends the program at once. Sooner it is the same one,
+ * delivered to the process and to its group. */
 static void on_interrupt(int signal_number) {
-  (void)signal_number;
+  static struct timespec first;
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (ls_interrupted && (double)(now.tv_sec - first.tv_sec) + 1e-9 * (double)(now.tv_nsec - first.tv_nsec) > 0.5) {
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+  }
+  if (!ls_interrupted) first = now;
   ls_interrupted = 1;
 }
 
@@ -54,7 +64,6 @@ int main(int argc, char **argv) {
   struct sigaction action;
   memset(&action, 0, sizeof action);
   action.sa_handler = on_interrupt;
-  action.sa_flags = (int)SA_RESETHAND; /* a second one ends the program at once */
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   signal(SIGPIPE, SIG_DFL);

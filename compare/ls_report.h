@@ -39,9 +39,11 @@ ls_status ls_report_note(ls_report *report, const char *line, ls_error *err);
 
 typedef struct {
   bool allow_mistrusted;
-  const char *const *known_failures; /* names "FILE:STAGE.SUB:PAIR" or globs of them; NULL-terminated, or NULL */
-  const char *program;               /* "lockstep", for the command that repeats a finding */
-  const char *repeat_options;        /* options of this run to be repeated: "--path emu --threads 2" */
+  /* "FILE:STAGE.SUB:PAIR", "FILE:STAGE:PAIR" (every sub) or "FILE:PROPERTY:PATH", FILE without folders, or globs of them; NULL-terminated,
+   * or NULL */
+  const char *const *known_failures;
+  const char *program;        /* "lockstep", for the command that repeats a finding */
+  const char *repeat_options; /* options of this run to be repeated: "--path emu --threads 2" */
   bool colour;
   int width; /* columns of the terminal; 0: 120 */
 } ls_report_options;

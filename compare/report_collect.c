@@ -15,8 +15,9 @@ static void *grow(void *array, int *n, int *room, size_t size) {
   memcpy(&items, array, sizeof items);
   if (*n == *room) {
     int larger = *room > 0 ? 2 * *room : 8;
-    items = realloc(items, (size_t)larger * size);
-    if (!items) return NULL;
+    char *moved = realloc(items, (size_t)larger * size);
+    if (!moved) return NULL; /* the array stays its owner's */
+    items = moved;
     memcpy(array, &items, sizeof items);
     *room = larger;
   }

@@ -81,12 +81,14 @@ static void few_rows_piece(void *arg, int64_t i) {
   memset(&yt, 0, sizeof yt);
   if (p->size == sizeof(float)) {
     p->f32(yt.f32, w, (const void *)p->block, p->k, ldw);
+    float *y = (void *)p->y;
     for (int64_t r = 0; r < p->rows; r++)
-      for (int64_t c = 0; c < width; c++) ((float *)p->y)[r * p->ldy + first + c] = yt.f32[c * H + r];
+      for (int64_t c = 0; c < width; c++) y[r * p->ldy + first + c] = yt.f32[c * H + r];
   } else {
     p->f64(yt.f64, w, (const void *)p->block, p->k, ldw);
+    double *y = (void *)p->y;
     for (int64_t r = 0; r < p->rows; r++)
-      for (int64_t c = 0; c < width; c++) ((double *)p->y)[r * p->ldy + first + c] = yt.f64[c * H + r];
+      for (int64_t c = 0; c < width; c++) y[r * p->ldy + first + c] = yt.f64[c * H + r];
   }
 }
 

@@ -1,4 +1,8 @@
-/* ls_parallel: the harness's own worker threads. One setting, `--threads N`, for the reference, the generators and the emulator. */
+/* ls_parallel: the harness's own worker threads. One setting, `--threads N`, for the reference, the generators and the emulator.
+ *
+ * The threads start with the first job that wants them, sleep between jobs and are joined at exit. A fork between jobs is safe: the child
+ * starts with no threads and makes its own. A child forked from inside a job runs everything serially. Signals go to the program's other
+ * threads. */
 #ifndef LS_PARALLEL_H
 #define LS_PARALLEL_H
 

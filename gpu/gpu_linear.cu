@@ -19,12 +19,17 @@ typedef struct {
   int64_t ld;
 } dense_out;
 
-LSG_DEVICE uint16_t *out_place(const dense_out &out, int64_t row, int64_t channel) { return out.y + row * out.ld + channel; }
+/* A row's line is worked out once: its index, or the slot of its position. */
+LSG_DEVICE int64_t out_line(const dense_out &, int64_t row) { return row; }
+LSG_DEVICE int64_t out_line(const ls_gpu_ring &out, int64_t row) { return ring_slot(out, row); }
+
+LSG_DEVICE uint16_t *out_place(const dense_out &out, int64_t line, int64_t channel) { return out.y + line * out.ld + channel; }
 
 /* Output channels of [layers, 2, kv_dim]: K before V. */
-LSG_DEVICE uint16_t *out_place(const ls_gpu_ring &out, int64_t row, int64_t channel) {
+LSG_DEVICE uint16_t *out_place(const ls_gpu_ring &out, int64_t line, int64_t channel) {
   int64_t layer = channel / (2 * out.kv_dim), rest = channel % (2 * out.kv_dim);
-  return rest < out.kv_dim ? ring_place(out, out.k, layer, row, rest) : ring_place(out, out.v, layer, row, rest - out.kv_dim);
+  uint16_t *which = rest < out.kv_dim ? out.k : out.v;
+  return ring_place(out, which, layer, line, rest < out.kv_dim ? rest : rest - out.kv_dim);
 }
 
 /* ---- rows 1..16 ---- */
@@ -159,7 +164,7 @@ void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64
     float total = 0.0f;
     LSG_UNROLL
     for (int warp = 0; warp < STREAM_WARPS; warp++) total += partial[(warp * COLUMNS + row) * LD + channel];
-    *out_place(out, row, first + channel) = lsg_act<type>::round(total);
+    *out_place(out, out_line(out, row), first + channel) = lsg_act<type>::round(total);
   }
 }
 
@@ -246,12 +251,17 @@ void linear_tile_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t
   LSG_UNROLL
   for (int i = 0; i < 2; i++) {
     LSG_UNROLL
-    for (int j = 0; j < 4; j++) {
+    for (int h = 0; h < 2; h++) {
+      int64_t row = first_row + warp_row + i * 16 + h * 8 + (lane >> 2);
+      if (row >= rows) continue;
+      int64_t line = out_line(out, row);
       LSG_UNROLL
-      for (int e = 0; e < 4; e++) {
-        int64_t row = first_row + warp_row + i * 16 + (e >> 1) * 8 + (lane >> 2);
-        int64_t channel = first_channel + warp_channel + j * 8 + (lane & 3) * 2 + (e & 1);
-        if (row < rows && channel < n) *out_place(out, row, channel) = lsg_act<type>::round(sum[i][j][e]);
+      for (int j = 0; j < 4; j++) {
+        LSG_UNROLL
+        for (int e = 0; e < 2; e++) {
+          int64_t channel = first_channel + warp_channel + j * 8 + (lane & 3) * 2 + e;
+          if (channel < n) *out_place(out, line, channel) = lsg_act<type>::round(sum[i][j][h * 2 + e]);
+        }
       }
     }
   }

@@ -9,23 +9,14 @@ enum { RING_THREADS = 256 };
 template <bool to_ring>
 LSG_KERNEL(RING_THREADS)
 void ring_copy_kernel(ls_gpu_ring ring, ls_gpu_kv_rows rows) {
-  int64_t row = lsg_block_x(), layer = lsg_block_y();
-  int64_t in_rows = layer * rows.layer_stride + row * rows.row_stride;
-  for (int64_t c = lsg_thread(); c < ring.kv_dim; c += RING_THREADS) {
-    if (rows.k) {
-      uint16_t *slot = ring_place(ring, ring.k, layer, row, c), *dense = rows.k + in_rows + c;
-      if (to_ring)
-        *slot = *dense;
-      else
-        *dense = *slot;
-    }
-    if (rows.v) {
-      uint16_t *slot = ring_place(ring, ring.v, layer, row, c), *dense = rows.v + in_rows + c;
-      if (to_ring)
-        *slot = *dense;
-      else
-        *dense = *slot;
-    }
+  int64_t row = lsg_block_x(), layer = lsg_block_y(), slot = ring_slot(ring, row);
+  for (int which = 0; which < 2; which++) {
+    uint16_t *dense = which ? rows.v : rows.k, *in_ring = ring_place(ring, which ? ring.v : ring.k, layer, slot, 0);
+    if (!dense) continue;
+    dense += layer * rows.layer_stride + row * rows.row_stride;
+    const uint16_t *from = to_ring ? dense : in_ring;
+    uint16_t *to = to_ring ? in_ring : dense;
+    for (int64_t c = lsg_thread(); c < ring.kv_dim; c += RING_THREADS) to[c] = from[c];
   }
 }
 

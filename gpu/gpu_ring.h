@@ -22,11 +22,12 @@ typedef struct {
   int64_t layer_stride, row_stride;
 } ls_gpu_kv_rows;
 
+/* The slot of a row of the run. */
 LSG_DEVICE int64_t ring_slot(const ls_gpu_ring &ring, int64_t row) { return (*ring.base + row) % ring.capacity; }
 
-/* Element (layer, row of the run, channel) of one of the rings. */
-LSG_DEVICE uint16_t *ring_place(const ls_gpu_ring &ring, uint16_t *which, int64_t layer, int64_t row, int64_t channel) {
-  return which + (layer * ring.capacity + ring_slot(ring, row)) * ring.kv_dim + channel;
+/* Element (layer, slot, channel) of one of the rings. */
+LSG_DEVICE uint16_t *ring_place(const ls_gpu_ring &ring, uint16_t *which, int64_t layer, int64_t slot, int64_t channel) {
+  return which + (layer * ring.capacity + slot) * ring.kv_dim + channel;
 }
 
 /* rows <= ring.capacity. A NULL k or v is left out. */

@@ -15,7 +15,7 @@ void k_norm_rope_kernel(ls_gpu_ring ring, const float *w, const float *freq, flo
   int64_t task = lsg_block_x() * ROPE_WARPS + lsg_warp();
   if (task >= ring.layers * rows * heads) return; /* the whole warp: one task a warp */
   int64_t head = task % heads, row = task / heads % rows, layer = task / heads / rows;
-  uint16_t *k = ring_place(ring, ring.k, layer, row, head * head_dim);
+  uint16_t *k = ring_place(ring, ring.k, layer, ring_slot(ring, row), head * head_dim);
   const float *weight = w + layer * head_dim;
 
   float sum = 0.0f;

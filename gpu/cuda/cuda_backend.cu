@@ -199,7 +199,8 @@ lsg_status lsg_launch_raw(const char *name, const void *kernel, lsg_dim3 grid, i
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads <= 0)
     return cuda_fail(LSG_FAILED, "kernel %s: empty grid (%u, %u, %u) of %d threads", name, grid.x, grid.y, grid.z, threads);
   cudaError_t error = cudaSuccess;
-  if (dynamic_bytes > 48 * 1024) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)dynamic_bytes);
+  /* 48 KB without asking is for static and dynamic together, so asked whenever there is any */
+  if (dynamic_bytes > 0) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)dynamic_bytes);
   if (error == cudaSuccess)
     error = cudaLaunchKernel(kernel, dim3(grid.x, grid.y, grid.z), dim3((unsigned)threads), arguments, dynamic_bytes, stream->stream);
   if (error == cudaSuccess) return LSG_OK;

@@ -3,7 +3,10 @@
  * float32 accumulation, and no reduction of partial sums in a 16-bit type: the contract rounds once. The algorithm chosen for a shape is
  * kept, so that a shape gives the same bytes every time on one device. */
 #include <cublasLt.h>
+#include <stdint.h>
 #include <stdlib.h>
+
+#include <initializer_list>
 
 #include "cuda_internal.cuh"
 
@@ -15,6 +18,7 @@ static const size_t workspace_bytes = (size_t)32 << 20;
 typedef struct {
   bool bf16;
   int64_t rows, n, k, ldy, ldx, ldw;
+  uint32_t alignment; /* of all three addresses */
   cublasLtMatrixLayout_t y, x, w;
   cublasLtMatmulAlgo_t algorithm;
   size_t workspace;
@@ -73,6 +77,10 @@ static lsg_status choose(lsg_gemm g, kept_shape *s) {
   CUBLAS_TRY(cublasLtMatrixLayoutCreate(&s->w, type, (uint64_t)s->k, (uint64_t)s->n, s->ldw));
   CUBLAS_TRY(cublasLtMatrixLayoutCreate(&s->x, type, (uint64_t)s->k, (uint64_t)s->rows, s->ldx));
   CUBLAS_TRY(cublasLtMatrixLayoutCreate(&s->y, type, (uint64_t)s->n, (uint64_t)s->rows, s->ldy));
+  /* the library would take 256 bytes for granted, and fail on a row inside a buffer */
+  for (auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(g->preference, attribute, &s->alignment, sizeof s->alignment));
   cublasLtMatmulHeuristicResult_t best;
   int found = 0;
   CUBLAS_TRY(cublasLtMatmulAlgoGetHeuristic(g->handle, g->product, s->w, s->x, s->y, s->y, g->preference, 1, &best, &found));
@@ -86,15 +94,20 @@ static lsg_status choose(lsg_gemm g, kept_shape *s) {
 lsg_status lsg_gemm_run(lsg_gemm gemm, bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k,
                         int64_t ldy, int64_t ldx, int64_t ldw, lsg_stream stream) {
   kept_shape *shape = nullptr;
+  const uintptr_t bits = (uintptr_t)y | (uintptr_t)x | (uintptr_t)w | 256;
+  const uint32_t alignment = (uint32_t)(bits & (~bits + 1));
   for (int i = 0; i < gemm->n_kept && shape == nullptr; i++) {
     kept_shape *s = &gemm->kept[i];
-    if (s->bf16 == bf16 && s->rows == rows && s->n == n && s->k == k && s->ldy == ldy && s->ldx == ldx && s->ldw == ldw) shape = s;
+    if (s->bf16 == bf16 && s->rows == rows && s->n == n && s->k == k && s->ldy == ldy && s->ldx == ldx && s->ldw == ldw &&
+        s->alignment == alignment)
+      shape = s;
   }
   if (shape == nullptr) {
     shape = &gemm->kept[gemm->next];
     forget(shape);
     shape->bf16 = bf16;
     shape->rows = rows, shape->n = n, shape->k = k;
+    shape->alignment = alignment;
     shape->ldy = ldy, shape->ldx = ldx, shape->ldw = ldw;
     lsg_status status = choose(gemm, shape);
     if (status != LSG_OK) {

@@ -218,6 +218,7 @@ static bool arguments_are_fine(char *text, const char *name, const emu_call *cal
     for (size_t at = 0; at + sizeof(void *) <= list[i].bytes; at += sizeof(void *)) {
       uintptr_t word;
       memcpy(&word, static_cast<const char *>(list[i].data) + at, sizeof word);
+      emu_treat_as_written(&word, sizeof word); /* a struct's padding */
       const void *p = reinterpret_cast<const void *>(word);
       if (word == 0) continue;
       emu_where where = emu_memory_find(p, 0);

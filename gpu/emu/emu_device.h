@@ -27,9 +27,13 @@
 namespace LSG_NS {
 
 /* ---- the thread that runs; emu_fiber.h holds the rest ---- */
-struct emu_place { /* what a thread knows of where it is */
-  int thread, threads;
+struct emu_block { /* what the threads of a block share */
   int64_t block[3], grid[3];
+  int threads;
+};
+struct emu_place { /* what a thread knows of where it is */
+  int thread;
+  const emu_block *block;
 };
 extern __constinit thread_local const emu_place *emu_here; /* NULL outside a kernel */
 
@@ -73,15 +77,15 @@ void emu_cp_async_wait(int groups);
 
 /* ---- indices ---- */
 LSG_DEVICE int lsg_thread() { return emu_here->thread; }
-LSG_DEVICE int lsg_block_threads() { return emu_here->threads; }
+LSG_DEVICE int lsg_block_threads() { return emu_here->block->threads; }
 LSG_DEVICE int lsg_lane() { return emu_here->thread & 31; }
 LSG_DEVICE int lsg_warp() { return emu_here->thread >> 5; }
-LSG_DEVICE int64_t lsg_block_x() { return emu_here->block[0]; }
-LSG_DEVICE int64_t lsg_block_y() { return emu_here->block[1]; }
-LSG_DEVICE int64_t lsg_block_z() { return emu_here->block[2]; }
-LSG_DEVICE int64_t lsg_grid_x() { return emu_here->grid[0]; }
-LSG_DEVICE int64_t lsg_grid_y() { return emu_here->grid[1]; }
-LSG_DEVICE int64_t lsg_grid_z() { return emu_here->grid[2]; }
+LSG_DEVICE int64_t lsg_block_x() { return emu_here->block->block[0]; }
+LSG_DEVICE int64_t lsg_block_y() { return emu_here->block->block[1]; }
+LSG_DEVICE int64_t lsg_block_z() { return emu_here->block->block[2]; }
+LSG_DEVICE int64_t lsg_grid_x() { return emu_here->block->grid[0]; }
+LSG_DEVICE int64_t lsg_grid_y() { return emu_here->block->grid[1]; }
+LSG_DEVICE int64_t lsg_grid_z() { return emu_here->block->grid[2]; }
 
 /* ---- bits and conversions: the GPU's results, written on their own (not core's code: the reference uses that) ---- */
 LSG_DEVICE uint32_t lsg_bits(float v) {

@@ -22,7 +22,6 @@ enum { SIGNAL_STACK_BYTES = 64 << 10 };
 
 struct fault {
   uintptr_t address;
-  int signal;
   bool write, known;
 };
 thread_local fault last_fault;
@@ -75,7 +74,6 @@ void on_fault(int signal, siginfo_t *info, void *context) {
   if (self != nullptr && info->si_code > 0) { /* the processor's, not another process's kill */
     last_fault.address = (uintptr_t)info->si_addr;
     last_fault.known = info->si_code != SI_KERNEL; /* an address outside the processor's range comes without it */
-    last_fault.signal = signal;
     last_fault.write = is_write(static_cast<ucontext_t *>(context));
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(self->stack, self->stack_bytes);
@@ -113,33 +111,39 @@ void emu_fault_release(void) {
   sigaction(SIGBUS, &before_bus, nullptr);
 }
 
-int emu_signal_stack_enter(emu_signal_stack *s) {
+int emu_fault_enter(emu_fault_thread *t) {
   stack_t present;
-  s->lent = false;
+  sigset_t faults;
+  sigemptyset(&faults);
+  sigaddset(&faults, SIGSEGV);
+  sigaddset(&faults, SIGBUS);
+  t->lent = false;
+  if (pthread_sigmask(SIG_UNBLOCK, &faults, &t->mask_before) != 0) return -1;
   if (sigaltstack(nullptr, &present) == 0 && (present.ss_flags & SS_DISABLE) == 0) return 0; /* AddressSanitizer gives each thread one */
-  if (s->memory == nullptr) {
+  if (t->memory == nullptr) {
     void *memory = mmap(nullptr, SIGNAL_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return -1;
-    s->memory = static_cast<unsigned char *>(memory);
+    t->memory = memory != MAP_FAILED ? static_cast<unsigned char *>(memory) : nullptr;
   }
   stack_t mine = {};
-  mine.ss_sp = s->memory, mine.ss_size = SIGNAL_STACK_BYTES;
-  if (sigaltstack(&mine, nullptr) != 0) return -1;
-  s->lent = true;
-  return 0;
+  mine.ss_sp = t->memory, mine.ss_size = SIGNAL_STACK_BYTES;
+  t->lent = t->memory != nullptr && sigaltstack(&mine, nullptr) == 0;
+  if (!t->lent) pthread_sigmask(SIG_SETMASK, &t->mask_before, nullptr);
+  return t->lent ? 0 : -1;
 }
 
-void emu_signal_stack_leave(emu_signal_stack *s) {
-  if (!s->lent) return;
-  stack_t none = {};
-  none.ss_flags = SS_DISABLE;
-  sigaltstack(&none, nullptr);
-  s->lent = false;
+void emu_fault_leave(emu_fault_thread *t) {
+  if (t->lent) {
+    stack_t none = {};
+    none.ss_flags = SS_DISABLE;
+    sigaltstack(&none, nullptr);
+    t->lent = false;
+  }
+  pthread_sigmask(SIG_SETMASK, &t->mask_before, nullptr);
 }
 
-void emu_signal_stack_free(emu_signal_stack *s) {
-  if (s->memory != nullptr) munmap(s->memory, SIGNAL_STACK_BYTES);
-  s->memory = nullptr;
+void emu_fault_free(emu_fault_thread *t) {
+  if (t->memory != nullptr) munmap(t->memory, SIGNAL_STACK_BYTES);
+  t->memory = nullptr;
 }
 
 }  // namespace LSG_NS

@@ -9,15 +9,17 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <boost/context/detail/fcontext.hpp>
 #include <new>
 #include <vector>
 
 #include "../../core/ls_parallel.h"
+#include "emu_switch.h"
 
-#if __has_include(<valgrind/valgrind.h>)
+#if __has_include(<valgrind/memcheck.h>)
+#include <valgrind/memcheck.h>
 #include <valgrind/valgrind.h>
 #else
+#define VALGRIND_MAKE_MEM_UNDEFINED(p, n)  ((void)(p), (void)(n))
 #define VALGRIND_STACK_REGISTER(low, high) 0
 #define VALGRIND_STACK_DEREGISTER(id)      ((void)(id))
 #endif
@@ -37,12 +39,15 @@ __constinit thread_local emu_fiber *emu_self = nullptr;
 
 struct emu_worker {
   emu_run *run;
-  emu_fiber home; /* the worker's own stack */
-  std::vector<emu_fiber *> fibers;
+  emu_fiber home;       /* the worker's own stack */
+  emu_fiber *came_from; /* the last to leave a stack */
+  emu_fiber *fibers;    /* EMU_MAX_THREADS, of which n_fibers have a stack */
+  int n_fibers;
   emu_warp_state *warps; /* EMU_MAX_WARPS */
   int n_threads, n_warps;
 
   /* the block that runs */
+  emu_block place;
   int64_t turn; /* its place in the running order */
   uint64_t block_number;
   int alive, at_barrier;
@@ -57,7 +62,7 @@ struct emu_worker {
   unsigned char *dynamic_map, *dynamic;
   size_t dynamic_map_bytes;
 
-  emu_signal_stack signal_stack;
+  emu_fault_thread fault_thread;
 };
 
 static const char *const kind_names[EMU_KINDS] = {"nothing",         "lsg_barrier",     "lsg_warp_sync",         "lsg_shfl",
@@ -73,26 +78,24 @@ const char *emu_file_name(const char *path) {
 
 /* ---- switching ---- */
 
-using boost::context::detail::jump_fcontext;
-using boost::context::detail::make_fcontext;
-using boost::context::detail::transfer_t;
+EMU_SWITCH_DEFINITION
 
+/* AddressSanitizer is told of every change of stacks, and tells where the worker's own lies. */
 static inline void leave(emu_fiber *from, const emu_fiber *to) {
 #if defined(__SANITIZE_ADDRESS__)
+  from->worker->came_from = from;
   __sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->stack_bytes);
 #else
   (void)from, (void)to;
 #endif
 }
-/* After a jump came back to `self` (or began it): where the fiber that jumped is to be resumed. */
-static inline void arrived(emu_fiber *self, transfer_t t) {
-  auto *from = static_cast<emu_fiber *>(t.data);
-  from->context = t.fctx;
+static inline void arrive(emu_fiber *self) {
 #if defined(__SANITIZE_ADDRESS__)
   const void *bottom;
   size_t bytes;
   __sanitizer_finish_switch_fiber(self->fake_stack, &bottom, &bytes);
-  from->stack = static_cast<unsigned char *>(const_cast<void *>(bottom)), from->stack_bytes = bytes; /* the worker's own is learnt here */
+  emu_fiber *from = self->worker->came_from;
+  from->stack = static_cast<unsigned char *>(const_cast<void *>(bottom)), from->stack_bytes = bytes;
 #else
   (void)self;
 #endif
@@ -102,7 +105,8 @@ static inline void jump(emu_fiber *from, emu_fiber *to) {
   emu_self = to;
   emu_here = &to->place;
   leave(from, to);
-  arrived(from, jump_fcontext(to->context, from));
+  emu_swap(&from->context, to->context);
+  arrive(from);
 }
 
 static void go_home(emu_fiber *from) {
@@ -110,7 +114,8 @@ static void go_home(emu_fiber *from) {
   emu_self = nullptr;
   emu_here = nullptr;
   leave(from, &w->home);
-  arrived(from, jump_fcontext(w->home.context, from));
+  emu_swap(&from->context, w->home.context);
+  arrive(from);
 }
 
 [[noreturn]] static void fail_list(const emu_fiber *self, const char *format, va_list list) {
@@ -119,7 +124,7 @@ static void go_home(emu_fiber *from) {
   {
     std::lock_guard<std::mutex> hold(run->lock);
     if (w->turn < run->failed.load()) {
-      const int64_t *b = self->place.block;
+      const int64_t *b = w->place.block;
       int n = snprintf(run->text, sizeof run->text, "emu: kernel %s, block (%lld,%lld,%lld), thread %d: ", run->name, (long long)b[0],
                        (long long)b[1], (long long)b[2], self->place.thread);
       if (n > 0 && n < (int)sizeof run->text) vsnprintf(run->text + n, sizeof run->text - (size_t)n, format, list);
@@ -143,7 +148,7 @@ void emu_fail(const char *format, ...) {
   va_start(list, format);
   /* the line names `who`; it is the running fiber that leaves */
   emu_fiber *running = emu_self;
-  running->place = who->place;
+  running->place.thread = who->place.thread;
   fail_list(running, format, list);
   va_end(list);
 }
@@ -191,17 +196,17 @@ static void describe_wait(char *text, size_t size, const emu_fiber *f) {
   const emu_fiber *stuck = nullptr, *missing = nullptr;
   char text[EMU_TEXT_BYTES / 4];
   for (int t = 0; t < w->n_threads; t++) {
-    const emu_fiber *f = w->fibers[(size_t)t];
+    const emu_fiber *f = &w->fibers[t];
     if (f->finished || f->waits == EMU_NONE) continue;
     if (stuck == nullptr || (stuck->waits == EMU_BARRIER && f->waits != EMU_BARRIER)) stuck = f;
   }
   if (stuck == nullptr) emu_fail("no thread of the block can go on");
   bool barrier = stuck->waits == EMU_BARRIER;
-  for (int t = 0; t < w->n_threads && missing == nullptr; t++) {
-    const emu_fiber *f = w->fibers[(size_t)t];
+  for (int t = 0; t < w->n_threads; t++) {
+    const emu_fiber *f = &w->fibers[t];
     bool named = barrier || (f->warp == stuck->warp && (stuck->wait_mask & f->bit) != 0);
     bool came = !f->finished && f->waits == stuck->waits && (barrier || f->wait_mask == stuck->wait_mask);
-    if (named && !came) missing = f;
+    if (named && !came && (missing == nullptr || (f->finished && !missing->finished))) missing = f;
   }
   if (missing == nullptr) missing = stuck;
   describe_wait(text, sizeof text, missing);
@@ -215,29 +220,26 @@ static void describe_wait(char *text, size_t size, const emu_fiber *f) {
 /* The next fiber to run, taken off the ready ones; NULL: none is. */
 static inline emu_fiber *pick(emu_worker *w, emu_warp_state *near) {
   if (w->run->seed != 0) {
-    int n = 0;
-    for (int i = 0; i < w->n_warps; i++) n += __builtin_popcount(w->warps[i].ready);
-    if (n == 0) return nullptr;
-    int k = (int)(draw(&w->random) % (uint64_t)n);
-    for (int i = 0;; i++) {
-      unsigned ready = w->warps[i].ready;
-      int here = __builtin_popcount(ready);
-      if (k >= here) {
-        k -= here;
-        continue;
-      }
-      while (k-- > 0) ready &= ready - 1;
-      int lane = __builtin_ctz(ready);
-      w->warps[i].ready &= ~(1u << lane);
-      return w->fibers[(size_t)(i * EMU_LANES + lane)];
+    /* some warp that has one ready, then some lane of it: not uniform, but any may come */
+    uint64_t r = draw(&w->random);
+    int first = (int)((r >> 32) % (uint64_t)w->n_warps), turn = (int)(r & 31);
+    for (int i = 0; i < w->n_warps; i++) {
+      int at = first + i < w->n_warps ? first + i : first + i - w->n_warps;
+      unsigned ready = w->warps[at].ready;
+      if (ready == 0) continue;
+      unsigned turned = turn == 0 ? ready : ready >> turn | ready << (32 - turn);
+      int lane = (__builtin_ctz(turned) + turn) & 31;
+      w->warps[at].ready = ready & ~(1u << lane);
+      return &w->fibers[at * EMU_LANES + lane];
     }
+    return nullptr;
   }
   for (int i = -1; i < w->n_warps; i++) {
     emu_warp_state *warp = i < 0 ? near : &w->warps[i];
     if (warp->ready == 0) continue;
     int lane = __builtin_ctz(warp->ready);
     warp->ready &= warp->ready - 1;
-    return w->fibers[(size_t)(warp - w->warps) * EMU_LANES + (size_t)lane];
+    return &w->fibers[(warp - w->warps) * EMU_LANES + lane];
   }
   return nullptr;
 }
@@ -458,19 +460,21 @@ void emu_cp_async_wait(int groups) {
 
 /* ---- shared memory ---- */
 
-/* Pages of which the last `bytes` (16-byte granularity) end at an inaccessible one; NULL: out of memory. */
+enum { SHARED_GUARD_BYTES = 64 << 10 };
+
+/* Pages of which the last `bytes` (16-byte granularity) end at inaccessible ones; NULL: out of memory. */
 static unsigned char *guarded_pages(unsigned char **map, size_t *map_bytes, size_t bytes) {
   size_t inside = (bytes + EMU_PAGE - 1) / EMU_PAGE * EMU_PAGE;
-  *map_bytes = inside + 2 * EMU_PAGE;
+  *map_bytes = inside + 2 * SHARED_GUARD_BYTES;
   void *p = mmap(nullptr, *map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return nullptr;
   *map = static_cast<unsigned char *>(p);
-  if (emu_guard(*map, EMU_PAGE) != 0 || emu_guard(*map + EMU_PAGE + inside, EMU_PAGE) != 0) {
+  if (emu_guard(*map, SHARED_GUARD_BYTES) != 0 || emu_guard(*map + SHARED_GUARD_BYTES + inside, SHARED_GUARD_BYTES) != 0) {
     munmap(p, *map_bytes);
     return nullptr;
   }
-  memset(*map + EMU_PAGE, 0xFF, inside);
-  return *map + EMU_PAGE + inside - (bytes + 15) / 16 * 16;
+  memset(*map + SHARED_GUARD_BYTES, 0xFF, inside);
+  return *map + SHARED_GUARD_BYTES + inside - (bytes + 15) / 16 * 16;
 }
 
 void *emu_shared(const emu_shared_site *site) {
@@ -535,7 +539,7 @@ bool emu_describe_shared(const emu_worker *w, char *text, size_t size, const voi
 
 /* The few bytes around an array that share its pages, as far as an overrun is likely to begin. Mended where written over. */
 static bool edges_are_clean(unsigned char *map, size_t map_bytes, unsigned char *data, size_t bytes) {
-  unsigned char *first = map + EMU_PAGE, *last = map + map_bytes - EMU_PAGE;
+  unsigned char *first = map + SHARED_GUARD_BYTES, *last = map + map_bytes - SHARED_GUARD_BYTES;
   unsigned char *from = (size_t)(data - first) > 256 ? data - 256 : first;
   bool clean = true;
   for (unsigned char *p = from; p < data; p++) clean = clean && *p == 0xFF;
@@ -580,9 +584,9 @@ static void finish_thread(emu_fiber *self) {
   jump(self, next);
 }
 
-static void fiber_main(transfer_t t) {
+static void fiber_main(void) {
   emu_fiber *self = emu_self;
-  arrived(self, t);
+  arrive(self);
   for (;;) {
     self->worker->run->call->invoke();
     finish_thread(self);
@@ -593,36 +597,25 @@ static void fiber_main(transfer_t t) {
 
 static void make_context(emu_fiber *f) {
   /* tops a few lines apart: stacks at equal offsets of their pages would fight for the same lines of the cache */
-  size_t stagger = (size_t)(f->place.thread & 15) * 192;
-  f->context = make_fcontext(f->stack + f->stack_bytes - stagger, f->stack_bytes - stagger, fiber_main);
+  VALGRIND_MAKE_MEM_UNDEFINED(f->stack, f->stack_bytes); /* frames of a thread that failed are gone */
+  size_t stagger = (size_t)((f - f->worker->fibers) & 31) * 128;
+  f->context = emu_context(f->stack + f->stack_bytes - stagger, f->stack_bytes - stagger, fiber_main);
   f->fake_stack = nullptr;
 }
 
 static bool new_fiber(emu_worker *w) {
-  auto *f = new (std::nothrow) emu_fiber();
-  if (f == nullptr) return false;
   const size_t whole = EMU_STACK_BYTES + EMU_PAGE; /* not a power of two, for the cache's sake */
   void *map = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (map == MAP_FAILED) {
-    delete f;
+  if (map == MAP_FAILED) return false;
+  if (emu_guard(map, EMU_PAGE) != 0) {
+    munmap(map, whole);
     return false;
   }
+  const int t = w->n_fibers++;
+  emu_fiber *f = &w->fibers[t];
   f->stack = static_cast<unsigned char *>(map) + EMU_PAGE;
   f->stack_bytes = EMU_STACK_BYTES;
   f->worker = w;
-  bool ok = emu_guard(map, EMU_PAGE) == 0;
-  try {
-    if (ok) w->fibers.push_back(f);
-  } catch (...) {
-    ok = false;
-  }
-  if (!ok) {
-    munmap(map, whole);
-    delete f;
-    return false;
-  }
-  int t = (int)w->fibers.size() - 1;
-  f->place.thread = t;
   f->bit = 1u << (t & 31);
   f->warp = &w->warps[t / EMU_LANES];
   f->valgrind_id = VALGRIND_STACK_REGISTER(f->stack, f->stack + f->stack_bytes);
@@ -632,15 +625,16 @@ static bool new_fiber(emu_worker *w) {
 
 static void free_worker(emu_worker *w) {
   if (w == nullptr) return;
-  for (emu_fiber *f : w->fibers) {
+  for (int t = 0; t < w->n_fibers; t++) {
+    emu_fiber *f = &w->fibers[t];
     VALGRIND_STACK_DEREGISTER(f->valgrind_id);
     munmap(f->stack - EMU_PAGE, f->stack_bytes + EMU_PAGE);
     free(f->copies);
-    delete f;
   }
   for (emu_shared_cell &c : w->cells) munmap(c.map, c.map_bytes);
   if (w->dynamic_map != nullptr) munmap(w->dynamic_map, w->dynamic_map_bytes);
-  emu_signal_stack_free(&w->signal_stack);
+  emu_fault_free(&w->fault_thread);
+  delete[] w->fibers;
   delete[] w->warps;
   delete w;
 }
@@ -667,7 +661,9 @@ static emu_worker *take_worker(void) {
   if (w == nullptr) return nullptr;
   w->home.worker = w;
   w->warps = new (std::nothrow) emu_warp_state[EMU_MAX_WARPS]();
-  unsigned char *end = w->warps == nullptr ? nullptr : guarded_pages(&w->dynamic_map, &w->dynamic_map_bytes, EMU_SHARED_LIMIT);
+  w->fibers = new (std::nothrow) emu_fiber[EMU_MAX_THREADS]();
+  unsigned char *end =
+      w->warps == nullptr || w->fibers == nullptr ? nullptr : guarded_pages(&w->dynamic_map, &w->dynamic_map_bytes, EMU_SHARED_LIMIT);
   if (end == nullptr) {
     w->dynamic_map = nullptr;
     free_worker(w);
@@ -687,7 +683,8 @@ static void rest_worker(emu_worker *w) {
 
 /* After a failure: the fibers' frames are dead, each begins anew. */
 static void bury(emu_worker *w) {
-  for (emu_fiber *f : w->fibers) {
+  for (int t = 0; t < w->n_fibers; t++) {
+    emu_fiber *f = &w->fibers[t];
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(f->stack, f->stack_bytes);
 #endif
@@ -700,6 +697,7 @@ static void run_block(emu_worker *w, int64_t turn) {
   emu_run *run = w->run;
   int64_t block = run->order != nullptr ? (int64_t)run->order[turn] : turn;
   int64_t x = block % run->grid.x, y = block / run->grid.x % run->grid.y, z = block / run->grid.x / run->grid.y;
+  w->place = {{x, y, z}, {run->grid.x, run->grid.y, run->grid.z}, run->threads};
   w->turn = turn;
   w->block_number++;
   w->static_bytes = 0;
@@ -707,7 +705,7 @@ static void run_block(emu_worker *w, int64_t turn) {
   w->alive = w->n_threads = run->threads;
   w->n_warps = (run->threads + EMU_LANES - 1) / EMU_LANES;
   w->random = mix(run->seed ^ mix(run->number ^ mix((uint64_t)block)));
-  unsigned char *end = w->dynamic_map + w->dynamic_map_bytes - EMU_PAGE;
+  unsigned char *end = w->dynamic_map + w->dynamic_map_bytes - SHARED_GUARD_BYTES;
   w->dynamic = end - (run->dynamic_bytes + 15) / 16 * 16;
   memset(w->dynamic, 0xFF, run->dynamic_bytes);
   for (int i = 0; i < w->n_warps; i++) {
@@ -718,8 +716,8 @@ static void run_block(emu_worker *w, int64_t turn) {
     warp->meetings = 0;
   }
   for (int t = 0; t < run->threads; t++) {
-    emu_fiber *f = w->fibers[(size_t)t];
-    f->place = {t, run->threads, {x, y, z}, {run->grid.x, run->grid.y, run->grid.z}};
+    emu_fiber *f = &w->fibers[t];
+    f->place = {t, &w->place};
     f->finished = false;
     f->waits = EMU_NONE;
     f->n_copies = 0;
@@ -734,8 +732,8 @@ static void work(void *arg, int64_t) {
   if (run->next.load(std::memory_order_relaxed) >= run->blocks) return;
   emu_worker *w = take_worker();
   bool ok = w != nullptr;
-  while (ok && (int)w->fibers.size() < run->threads) ok = new_fiber(w);
-  ok = ok && emu_signal_stack_enter(&w->signal_stack) == 0;
+  while (ok && w->n_fibers < run->threads) ok = new_fiber(w);
+  ok = ok && emu_fault_enter(&w->fault_thread) == 0;
   if (ok) {
     w->run = run;
     for (;;) {
@@ -743,7 +741,7 @@ static void work(void *arg, int64_t) {
       if (turn >= run->blocks) break;
       if (turn < run->failed.load(std::memory_order_relaxed)) run_block(w, turn);
     }
-    emu_signal_stack_leave(&w->signal_stack);
+    emu_fault_leave(&w->fault_thread);
   } else {
     std::lock_guard<std::mutex> hold(run->lock);
     run->no_memory = true;

@@ -8,6 +8,8 @@
 #ifndef EMU_FIBER_H
 #define EMU_FIBER_H
 
+#include <signal.h>
+
 #include <atomic>
 #include <mutex>
 
@@ -49,17 +51,19 @@ struct emu_cp {
   unsigned group;
 };
 
-struct emu_fiber {
-  emu_place place; /* first: emu_here points at it */
+/* What a switch touches comes first, in one line of the cache. */
+struct alignas(64) emu_fiber {
+  emu_place place; /* emu_here points at it */
   void *context;
   emu_worker *worker;
   emu_warp_state *warp;
-  unsigned bit; /* of its lane */
-  bool finished;
+  unsigned bit;   /* of its lane */
   emu_kind waits; /* EMU_NONE: ready or running */
+  bool finished;
   int wait_line;
   unsigned wait_mask;
   const char *wait_file;
+
   emu_cp *copies; /* not landed, oldest first */
   int n_copies, room_copies;
   unsigned group;       /* the open group; those below are committed */
@@ -68,6 +72,7 @@ struct emu_fiber {
   void *fake_stack; /* AddressSanitizer's */
   unsigned valgrind_id;
 };
+static_assert(offsetof(emu_fiber, copies) <= 64, "a switch touches one line of the cache");
 
 /* A static shared array of a worker: the array of one LSG_SHARED site, in pages of its own. */
 struct emu_shared_cell {
@@ -116,13 +121,16 @@ bool emu_describe_shared(const emu_worker *worker, char *text, size_t size, cons
 /* emu_fault.cpp: while one is held, a fault in a fiber becomes emu_fail of its thread; other faults go where they went before. */
 void emu_fault_hold(void);
 void emu_fault_release(void);
-struct emu_signal_stack { /* a thread that has no signal stack lends one from here */
+/* Between enter and leave the calling thread can take faults: it has a signal stack (from here where it had none), and the faults'
+ * signals are not blocked (ls_parallel blocks all in its workers; a blocked fault ends the process). */
+struct emu_fault_thread {
   unsigned char *memory;
   bool lent;
+  sigset_t mask_before;
 };
-int emu_signal_stack_enter(emu_signal_stack *s);
-void emu_signal_stack_leave(emu_signal_stack *s);
-void emu_signal_stack_free(emu_signal_stack *s);
+int emu_fault_enter(emu_fault_thread *t);
+void emu_fault_leave(emu_fault_thread *t);
+void emu_fault_free(emu_fault_thread *t);
 
 }  // namespace LSG_NS
 

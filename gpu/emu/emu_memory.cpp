@@ -21,17 +21,18 @@ namespace lsg_emu {
 namespace {
 
 constexpr unsigned char pattern = 0xFF; /* what lies around a buffer reads as NaN, like what was never written */
-constexpr size_t quarantine_bytes = (size_t)1 << 30, quarantine_buffers = 512;
+constexpr size_t quarantine_bytes = (size_t)64 << 30,
+                 quarantine_buffers = 512; /* of addresses, guards included: no memory stands behind them */
 
 struct buffer {
-  unsigned char *map; /* the first guard page */
+  unsigned char *map; /* the first guard */
   size_t map_bytes;
   unsigned char *data;
   size_t bytes;
   bool freed;
   std::string name;
-  unsigned char *first() const { return map + EMU_PAGE; }
-  unsigned char *last() const { return map + map_bytes - EMU_PAGE; }
+  unsigned char *first() const { return map + EMU_GUARD_BYTES; }
+  unsigned char *last() const { return map + map_bytes - EMU_GUARD_BYTES; }
 };
 
 struct {
@@ -71,16 +72,19 @@ int emu_guard(void *page, size_t bytes) {
   return 0;
 }
 
+void emu_treat_as_written(void *p, size_t bytes) { VALGRIND_MAKE_MEM_DEFINED(p, bytes); }
+
 int emu_memory_new(void **data, size_t bytes, const char *name) {
   *data = nullptr;
   if (bytes > SIZE_MAX / 4) return ENOMEM;
-  size_t rounded = (bytes + 15) / 16 * 16, inside = (rounded + EMU_PAGE - 1) / EMU_PAGE * EMU_PAGE, whole = inside + 2 * EMU_PAGE;
-  void *map = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  size_t rounded = (bytes + 15) / 16 * 16, inside = (rounded + EMU_PAGE - 1) / EMU_PAGE * EMU_PAGE, whole = inside + 2 * EMU_GUARD_BYTES;
+  void *map = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (map == MAP_FAILED) return errno;
   buffer b = {};
   b.map = static_cast<unsigned char *>(map), b.map_bytes = whole, b.bytes = bytes, b.data = b.last() - rounded;
-  int error = emu_guard(b.map, EMU_PAGE);
-  if (error == 0) error = emu_guard(b.last(), EMU_PAGE);
+  int error = emu_guard(b.map, EMU_GUARD_BYTES);
+  if (error == 0) error = emu_guard(b.last(), EMU_GUARD_BYTES);
+  if (error == 0 && mprotect(b.first(), inside, PROT_READ | PROT_WRITE) != 0) error = errno;
   if (error == 0) {
     memset(b.first(), pattern, (size_t)(b.data - b.first()));
     memset(b.data, 0xFF, bytes);

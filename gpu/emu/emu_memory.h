@@ -1,8 +1,8 @@
 /* emu_memory: device memory of the emulator: who owns which addresses. Thread-safe.
  *
- *   [ page, no access ][ slack | the buffer, to its end + at most 15 bytes | ][ page, no access ]
+ *   [ 16 MiB, no access ][ slack | the buffer, to its end + at most 15 bytes | ][ 16 MiB, no access ]
  *
- * The buffer ends at the second page (16-byte granularity, so it begins at a multiple of 256 where its size is one), is filled with 0xFF
+ * The buffer ends at the second guard (16-byte granularity, so it begins at a multiple of 256 where its size is one), is filled with 0xFF
  * bytes, and so is what is left of its first and last page, which emu_memory_check looks at. A freed buffer stays inaccessible
  * until a good deal more has been freed. */
 #ifndef EMU_MEMORY_H
@@ -13,7 +13,7 @@
 
 namespace lsg_emu {
 
-enum { EMU_PAGE = 4096, EMU_TEXT = 640 };
+enum { EMU_PAGE = 4096, EMU_GUARD_BYTES = 16 << 20 };
 
 /* 0 or an errno. bytes may be 0. */
 int emu_memory_new(void **data, size_t bytes, const char *name);
@@ -34,6 +34,7 @@ bool emu_is_mapped(const void *p);
 
 /* Inaccessible pages are part of the design: valgrind is not to report what the fault handler reports. */
 int emu_guard(void *page, size_t bytes);
+void emu_treat_as_written(void *p, size_t bytes); /* to valgrind; nothing else */
 
 }  // namespace lsg_emu
 

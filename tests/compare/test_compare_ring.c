@@ -43,7 +43,7 @@ static void setup_writes(rig *g, int writes, bool bounded) {
     g->rows_v[i] = add_random(g->trace, name, LS_BF16, 3, dim, 1.0);
     name[0] = 'b';
     ls_tensor bound = add_tensor(g->trace, name, LS_F32, 3, dim);
-    for (int64_t e = 0; e < ls_tensor_count(&bound); e++) ls_tensor_set(&bound, e, 0x1p-6);
+    for (int64_t e = 0; e < ls_tensor_count(&bound); e++) ls_tensor_set(&bound, e, e < rows_of[i] * KV ? 0x1p-6 : 0x1p-12); /* by layer */
     put(&g->k, base_of[i], &g->rows_k[i]);
     put(&g->v, base_of[i], &g->rows_v[i]);
     MUST(ls_ring_history_write(g->history, step_of[i], i == 0 ? "draft_write" : "context_write", base_of[i], rows_of[i], &g->rows_k[i],
@@ -219,6 +219,11 @@ Test(compare_ring, the_bound_of_a_slot_is_that_of_its_row) {
     if (bounded) {
       assert_verdict(r, LS_PASS); /* 2^-6 is allowed */
       cr_assert(r.use > 0.3 && r.use <= 1);
+      v = ls_bf16_to_f32(slot_of(&g.bad, 1, 3)[7]);
+      slot_of(&g.bad, 1, 3)[7] = ls_f32_to_bf16(v + 0x1.8p-7f);
+      r = judge(&g, NULL, &g.bad);
+      assert_verdict(r, LS_FAIL); /* in this layer it is not */
+      cr_assert(r.failing == 1 && r.worst_index[0] == 1);
     } else {
       assert_verdict(r, LS_FAIL); /* a row without bound: equality */
       slot_of(&g.bad, 0, 3)[7] = ls_f32_to_bf16(v);

@@ -161,6 +161,7 @@ Test(compare_tensor, a_bound_that_is_not_finite_allows_nothing) {
     ls_tensor_set(&p.b, AT, ls_tensor_get(&p.a, AT) * (1 + 0x1p-7));
     r = compare(&p);
     assert_verdict(r, LS_FAIL);
+    cr_assert(r.failing == 1 && isinf(r.use));
     ls_trace_free(p.trace);
   }
 }

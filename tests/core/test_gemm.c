@@ -37,6 +37,16 @@ Test(gemm, a_channel_has_the_same_bits_whatever_n_is) {
     for (int64_t k = 50; k < 1000; k = 3 * k + 1) cr_assert(gemm_channels_are_invariant(fewer[i], 130, k, text), "%s", text);
 }
 
+int openblas_get_num_threads(void); /* only ls_gemm.c includes the library's header */
+
+Test(gemm, the_blas_itself_runs_on_one_thread) {
+  float x = 2, w = 3, y = 0;
+  ls_threads_set(4);
+  ls_gemm_f32(&y, &x, &w, 1, 1, 1, 1, 1, 1);
+  cr_assert_eq(y, 6);
+  cr_assert_eq(openblas_get_num_threads(), 1);
+}
+
 Test(gemm, the_bytes_do_not_depend_on_the_number_of_threads) {
   const int64_t rows[] = {1, 5, 16, 17, 100, 520}, n = 700, k = 300;
   float *x = random_floats(520 * k, 1), *w = random_floats(n * k, 2);

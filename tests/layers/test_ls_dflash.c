@@ -174,7 +174,7 @@ static int64_t draw(ls_random *r, const int64_t *landmark, int n) {
 Test(dflash_decide, agrees_with_the_rules_written_as_a_list_over_random_histories) {
   ls_random r = {.seed = 20260};
   int64_t refused[LS_OPS] = {0}, accepted[LS_OPS] = {0};
-  for (int history = 0; history < 2000; history++) {
+  for (int history = 0; history < 400; history++) {
     ls_dflash_config c = config;
     c.ring_capacity = ls_random_range(&r, 1, 40);
     c.window = ls_random_range(&r, 1, c.ring_capacity);

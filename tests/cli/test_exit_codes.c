@@ -1,0 +1,142 @@
+/* The command line from outside: exit codes, the one clear line, files left behind. Runs build/.../lockstep as a user would. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LOCKSTEP LS_BINARY_DIR "/lockstep"
+#define GOLDEN   LS_SOURCE_DIR "/fixtures/golden/"
+
+/* Runs the shell command; both streams land in out. */
+static int run(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int run(char *out, size_t size, const char *format, ...) {
+  char command[2048];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(command, sizeof command, format, list);
+  va_end(list);
+  FILE *pipe = popen(command, "r");
+  cr_assert_not_null(pipe);
+  size_t used = fread(out, 1, size - 1, pipe);
+  out[used] = '\0';
+  char rest[4096];
+  while (fread(rest, 1, sizeof rest, pipe) > 0) continue;
+  int status = pclose(pipe);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void expect(int code, const char *text, const char *arguments) {
+  static char out[1 << 16];
+  int found = run(out, sizeof out, "%s %s 2>&1", LOCKSTEP, arguments);
+  cr_expect_eq(found, code, "lockstep %s: expected exit %d, found %d:\n%s", arguments, code, found, out);
+  cr_expect_not_null(strstr(out, text), "lockstep %s: expected '%s' in:\n%s", arguments, text, out);
+}
+
+static void scratch(char *path, size_t size, const char *name) { snprintf(path, size, "%s/cli-%d-%s", LS_BINARY_DIR, (int)getpid(), name); }
+
+Test(cli, a_golden_passes_on_every_cpu_path) {
+  expect(0, "1 fixture: 1 pass, 0 fail", "verify --path ref,emu " GOLDEN "dflash_refusals.h5");
+}
+
+Test(cli, the_double_reference_passes_too) { expect(0, "1 pass", "verify --path emu --precision f64 " GOLDEN "dflash_refusals.h5"); }
+
+Test(cli, a_stage_and_a_step_can_be_chosen) {
+  expect(0, "k_rope", "verify --path emu --stage k_rope.1 --step 5 " GOLDEN "dflash_rounds.h5");
+  expect(2, "no step 4711", "verify --path ref --step 4711 " GOLDEN "dflash_rounds.h5");
+}
+
+Test(cli, nothing_compared_is_a_failure) { expect(1, "", "verify --path ref --stage no_such_stage " GOLDEN "dflash_rounds.h5"); }
+
+Test(cli, wrong_words_are_usage) {
+  expect(2, "unknown command", "frobnicate");
+  expect(2, "no fixture named", "verify");
+  expect(2, "--path", "verify --path tpu " GOLDEN "dflash_rounds.h5");
+  expect(2, "--threads", "verify --threads none " GOLDEN "dflash_rounds.h5");
+  expect(2, "--precision", "verify --precision f8 " GOLDEN "dflash_rounds.h5");
+  expect(2, "expected the layer", "gen attention");
+  expect(2, "--out", "gen dflash");
+  expect(2, "--straddle", "gen dflash --straddle 2 --out /dev/null");
+}
+
+Test(cli, a_missing_or_foreign_file_is_a_bad_fixture) {
+  expect(3, "no_such_file.h5", "verify --path ref no_such_file.h5");
+  expect(3, "test_exit_codes.c", "verify --path ref " LS_SOURCE_DIR "/tests/cli/test_exit_codes.c");
+  expect(3, "no_such_file.h5", "info no_such_file.h5");
+}
+
+Test(cli, a_bad_file_does_not_hide_the_good_ones) {
+  expect(3, "dflash_refusals.h5: PASS", "verify --path ref no_such_file.h5 " GOLDEN "dflash_refusals.h5");
+}
+
+Test(cli, a_truncated_fixture_is_one_clear_line) {
+  char path[256], arguments[1024], out[1 << 14];
+  scratch(path, sizeof path, "short.h5");
+  cr_assert_eq(run(out, sizeof out, "head -c 100000 %sdflash_rounds.h5 > %s", GOLDEN, path), 0);
+  snprintf(arguments, sizeof arguments, "verify --path ref %s", path);
+  expect(3, path, arguments);
+  unlink(path);
+}
+
+Test(cli, info_lists_config_and_steps) {
+  expect(0, "ring_capacity", "info " GOLDEN "dflash_rounds.h5");
+  expect(0, "context_write", "info " GOLDEN "dflash_rounds.h5");
+}
+
+Test(cli, a_made_scenario_passes_against_itself_and_repeats_by_seed) {
+  char path[2][256], arguments[1024], out[1 << 14];
+  for (int i = 0; i < 2; i++) {
+    scratch(path[i], sizeof path[i], i ? "b.h5" : "a.h5");
+    snprintf(arguments, sizeof arguments, "gen dflash --seed 7 --rounds 6 --positions 100:400 --straddle 0.5 --out %s", path[i]);
+    expect(0, "", arguments);
+  }
+  cr_expect_eq(run(out, sizeof out, "cmp %s %s 2>&1", path[0], path[1]), 0, "the same seed gave other bytes: %s", out);
+  snprintf(arguments, sizeof arguments, "verify --path emu %s", path[0]);
+  expect(0, "1 pass", arguments);
+  unlink(path[0]);
+  unlink(path[1]);
+}
+
+Test(cli, a_wrong_expected_value_is_a_divergence_that_is_named) {
+  /* the golden's cursor expectation is a plain attribute: a byte of a checksummed dataset would be exit 3 */
+  char path[256], arguments[1024], json[256], out[1 << 14];
+  scratch(path, sizeof path, "known.txt");
+  scratch(json, sizeof json, "report.json");
+  FILE *file = fopen(path, "w");
+  cr_assert_not_null(file);
+  fprintf(file, "# passes, so it must not be listed\ndflash_refusals.h5:k_rope:golden-ref\n");
+  fclose(file);
+  snprintf(arguments, sizeof arguments, "verify --path ref --known-failures %s --json %s " GOLDEN "dflash_refusals.h5", path, json);
+  expect(1, "k_rope", arguments);
+  struct stat s;
+  cr_expect(stat(json, &s) == 0 && s.st_size > 100, "the JSON report is missing");
+  cr_expect_eq(run(out, sizeof out, "python3 -m json.tool %s >/dev/null 2>&1 || ! command -v python3 >/dev/null", json), 0,
+               "the report is no JSON");
+  unlink(path);
+  unlink(json);
+}
+
+Test(cli, an_unwritable_report_is_said) {
+  expect(2, "no-such-folder", "verify --path ref --json /no-such-folder/report.json " GOLDEN "dflash_refusals.h5");
+  static char out[1 << 14];
+  int code = run(out, sizeof out, "%s verify --path ref %sdflash_refusals.h5 2>&1 >/dev/full", LOCKSTEP, GOLDEN);
+  cr_expect_eq(code, 5, "a full disk: expected exit 5, found %d", code);
+  cr_expect_not_null(strstr(out, "could not write"), "a full disk went unsaid: %s", out);
+}
+
+Test(cli, without_a_device_cuda_is_unavailable) {
+  char out[1 << 14];
+  if (run(out, sizeof out, "%s --version 2>&1 | grep -q '^cuda: available'", LOCKSTEP) == 0) return; /* there is one here */
+  expect(4, "cuda", "verify --path cuda " GOLDEN "dflash_refusals.h5");
+}
+
+Test(cli, an_interrupt_keeps_what_ran) {
+  static char out[1 << 16];
+  int code = run(out, sizeof out, "timeout --preserve-status -s INT 1 %s verify --path emu %sdflash_real_shape.h5 2>&1", LOCKSTEP, GOLDEN);
+  cr_expect_eq(code, 130, "expected exit 130, found %d:\n%s", code, out);
+  cr_expect_not_null(strstr(out, "NOT FINISHED (interrupted)"), "the report does not say that it is partial:\n%s", out);
+}
