@@ -24,6 +24,13 @@
   type(&name)[count] = *reinterpret_cast<type(*)[count]>(LSG_NS::emu_shared(&name##_shared_site))
 #define LSG_DYNAMIC_SHARED(type, name) type *name = reinterpret_cast<type *>(LSG_NS::emu_dynamic_shared())
 
+/* Set before any code runs, so that reading one needs no guard (C++20's constinit, under each compiler's own name). */
+#if defined(__clang__)
+#define EMU_CONSTINIT __attribute__((require_constant_initialization))
+#else
+#define EMU_CONSTINIT __constinit
+#endif
+
 namespace LSG_NS {
 
 /* ---- the thread that runs; emu_fiber.h holds the rest ---- */
@@ -35,7 +42,7 @@ struct emu_place { /* what a thread knows of where it is */
   int thread;
   const emu_block *block;
 };
-extern __constinit thread_local const emu_place *emu_here; /* NULL outside a kernel */
+extern EMU_CONSTINIT thread_local const emu_place *emu_here; /* NULL outside a kernel */
 
 struct emu_shared_site {
   const char *name;

@@ -34,8 +34,8 @@ enum { EMU_STACK_BYTES = 64 << 10 };
 
 namespace LSG_NS {
 
-__constinit thread_local const emu_place *emu_here = nullptr;
-__constinit thread_local emu_fiber *emu_self = nullptr;
+EMU_CONSTINIT thread_local const emu_place *emu_here = nullptr;
+EMU_CONSTINIT thread_local emu_fiber *emu_self = nullptr;
 
 struct emu_worker {
   emu_run *run;
@@ -201,6 +201,7 @@ static void describe_wait(char *text, size_t size, const emu_fiber *f) {
     if (stuck == nullptr || (stuck->waits == EMU_BARRIER && f->waits != EMU_BARRIER)) stuck = f;
   }
   if (stuck == nullptr) emu_fail("no thread of the block can go on");
+  // cppcheck-suppress nullPointer ; emu_fail does not return
   bool barrier = stuck->waits == EMU_BARRIER;
   for (int t = 0; t < w->n_threads; t++) {
     const emu_fiber *f = &w->fibers[t];
@@ -369,7 +370,7 @@ static void exchange(emu_fiber *self, emu_kind kind, unsigned mask, const char *
     case EMU_SHFL_DOWN:
     case EMU_SHFL_UP:
       for (unsigned rest = mask; rest != 0; rest &= rest - 1) {
-        int lane = __builtin_ctz(rest), n = warp->operand[lane], from = lane;
+        int lane = __builtin_ctz(rest), n = warp->operand[lane], from;
         if (kind == EMU_SHFL) {
           from = n & 31;
         } else {

@@ -108,8 +108,8 @@ void emu_shuffle_blocks(uint32_t *order, int64_t blocks, uint64_t seed, uint64_t
 /* From inside a kernel: the block fails with "emu: kernel K, block (x,y,z), thread t: ...". Does not return. */
 [[noreturn]] __attribute__((format(printf, 1, 2))) void emu_fail(const char *format, ...);
 
-extern __constinit thread_local emu_fiber *emu_self; /* NULL outside a kernel */
-const char *emu_file_name(const char *path);         /* the last part */
+extern EMU_CONSTINIT thread_local emu_fiber *emu_self; /* NULL outside a kernel */
+const char *emu_file_name(const char *path);           /* the last part */
 
 /* Waits for the other lanes; the last to arrive gets true, does the work and calls emu_release. */
 bool emu_meet(emu_fiber *self, emu_kind kind, unsigned mask, const char *file, int line);
