@@ -25,6 +25,7 @@ static const char help[] =
     "  --known-failures FILE   one FIXTURE:STAGE[.LAYER]:PAIR a line (globs, # comments): these may fail, and must not pass\n"
     "  --allow-mistrusted      MISTRUSTED, MISSING and nothing compared do not fail\n"
     "  --allow-nonfinite       NaN and infinity in weights and inputs are fine\n"
+    "  --times                 note the time of each path's traced context_writes\n"
     "  --trust                 do not read the file in a child process first\n";
 
 enum {
@@ -39,6 +40,7 @@ enum {
   OPT_KNOWN,
   OPT_MISTRUSTED,
   OPT_NONFINITE,
+  OPT_TIMES,
   OPT_TRUST,
   OPT_HELP
 };
@@ -54,6 +56,7 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
                                              {"known-failures", required_argument, NULL, OPT_KNOWN},
                                              {"allow-mistrusted", no_argument, NULL, OPT_MISTRUSTED},
                                              {"allow-nonfinite", no_argument, NULL, OPT_NONFINITE},
+                                             {"times", no_argument, NULL, OPT_TIMES},
                                              {"trust", no_argument, NULL, OPT_TRUST},
                                              {"help", no_argument, NULL, OPT_HELP},
                                              {NULL, 0, NULL, 0}};
@@ -189,6 +192,9 @@ static ls_status parse(arguments *a, int argc, char **argv) {
       case OPT_NONFINITE:
         a->verify.allow_nonfinite = true;
         repeat_add(a, "allow-nonfinite", NULL);
+        break;
+      case OPT_TIMES:
+        a->verify.times = true;
         break;
       case OPT_TRUST:
         a->verify.trust = true;

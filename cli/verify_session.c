@@ -16,6 +16,8 @@ typedef struct {
   const ls_trace *weights;
   ls_run run[LS_MAX_PATHS];
   ls_ring_history *history;
+  int64_t writes; /* context_writes that ran cascaded, and each path's time in them */
+  double seconds[LS_MAX_PATHS], fastest[LS_MAX_PATHS];
 } session;
 
 /* One step through every path: [0] is the reference. */
@@ -114,6 +116,12 @@ static ls_status run_paths(session *v, step_run *s, ls_error *err) {
   }
   if (s->step.op != LS_OP_CONTEXT_WRITE || ref->status != LS_OK) return LS_OK;
 
+  v->writes++;
+  for (int p = 0; p < n; p++) {
+    const double seconds = s->cascaded[p].seconds;
+    v->seconds[p] += seconds;
+    if (v->writes == 1 || seconds < v->fastest[p]) v->fastest[p] = seconds;
+  }
   s->step.base = s->base;
   const ls_tensor *buffer = ls_trace_tensor(ref->before, "capture");
   if (buffer == NULL) return ls_fail(err, LS_INTERNAL, "path %s saves no capture buffer", v->run[0].path->name);
@@ -428,6 +436,17 @@ static ls_status verify_steps(session *v, const char *file, ls_error *err) {
   return LS_OK;
 }
 
+/* Traced steps: every stage is copied out. What a path takes in production is another figure, the bench's. */
+static ls_status note_times(session *v, ls_error *err) {
+  for (int p = 0; v->options->times && p < v->options->n_paths && v->writes > 0; p++) {
+    char line[160];
+    snprintf(line, sizeof line, "%s: %" PRId64 " context_write traced, %.3g s each, the fastest %.3g s", v->run[p].path->name, v->writes,
+             v->seconds[p] / (double)v->writes, v->fastest[p]);
+    LS_TRY(ls_report_note(v->report, line, err));
+  }
+  return LS_OK;
+}
+
 ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, ls_report *report, ls_error *err) {
   session v = {.options = options, .report = report};
   ls_fixture_options reading = {options->allow_nonfinite, stderr};
@@ -453,6 +472,7 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
   if (status == LS_OK) status = ls_fixture_state(v.fixture, &start, &why);
   if (status == LS_OK) status = open_paths(&v, start, &why);
   if (status == LS_OK) status = verify_steps(&v, file, &why);
+  if (status == LS_OK) status = note_times(&v, &why);
   if (options->progress) fprintf(stderr, "\r\033[K");
   if (status != LS_OK) {
     if (!listed) fprintf(stderr, "%s%s%s\n", strstr(why.text, file) ? "" : file, strstr(why.text, file) ? "" : ": ", why.text);

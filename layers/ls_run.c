@@ -1,6 +1,7 @@
 #include "ls_run.h"
 
 #include <string.h>
+#include <time.h>
 
 static ls_status save(ls_run *run, ls_trace **state, ls_error *err) {
   LS_TRY(ls_trace_new(state, run->path->name, err));
@@ -26,6 +27,12 @@ ls_status ls_run_open(ls_run *run, const ls_path *path, const ls_config *config,
   return status;
 }
 
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* Makes ctx stand at `state`, which is run->state where from is NULL. */
 static ls_status stand_at(ls_run *run, const ls_trace *from, ls_error *err) {
   if (from == NULL && run->loaded) return LS_OK;
@@ -42,7 +49,9 @@ ls_status ls_run_step(ls_run *run, const ls_step *step, const ls_trace *from, co
   LS_TRY(stand_at(run, from, err));
   if (traced) LS_TRY_OUT(ls_trace_new(&result->out, run->path->name, err));
   run->loaded = false;
+  const double started = now();
   status = run->path->step(run->ctx, step, given, result->out, true, &result->why);
+  result->seconds = now() - started;
   if (status != LS_OK && status != LS_REFUSED) {
     ls_fail(err, status, "step %lld, path %s: %s", (long long)step->number, run->path->name, result->why.text);
     goto out;

@@ -26,6 +26,7 @@ typedef struct {
   ls_trace *before; /* state before; a loan from the caller where `from` was given, else owned */
   ls_trace *after;  /* state after; a loan of run->state (good until the next cascaded step) in cascaded mode, else owned */
   bool owns_before, owns_after;
+  double seconds; /* wall time of the path's step alone, without loading and saving state */
 } ls_run_result;
 
 /* start: the fixture's /state, or NULL for the layer's all-zero start. */

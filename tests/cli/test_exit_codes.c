@@ -43,6 +43,21 @@ Test(cli, a_golden_passes_on_every_cpu_path) {
   expect(0, "1 fixture: 1 pass, 0 fail", "verify --path ref,emu " GOLDEN "dflash_refusals.h5");
 }
 
+Test(cli, times_are_noted_when_asked_for) { expect(0, "context_write traced", "verify --path ref --times " GOLDEN "dflash_refusals.h5"); }
+
+Test(cli, two_runs_give_the_same_report_whatever_the_threads) {
+  char path[2][256], arguments[1024], out[1 << 14];
+  for (int i = 0; i < 2; i++) {
+    scratch(path[i], sizeof path[i], i ? "two.json" : "one.json");
+    snprintf(arguments, sizeof arguments, "verify --path ref --threads %d --json %s " GOLDEN "dflash_rounds.h5", i + 1, path[i]);
+    expect(0, "1 pass", arguments);
+  }
+  cr_expect_eq(run(out, sizeof out, "sed s/threads.[0-9]*// %s > %s.x; sed s/threads.[0-9]*// %s | cmp - %s.x 2>&1", path[0], path[0],
+                   path[1], path[0]),
+               0, "the reports differ: %s", out);
+  run(out, sizeof out, "rm -f %s %s.x %s", path[0], path[0], path[1]);
+}
+
 Test(cli, the_double_reference_passes_too) { expect(0, "1 pass", "verify --path emu --precision f64 " GOLDEN "dflash_refusals.h5"); }
 
 Test(cli, a_stage_and_a_step_can_be_chosen) {
