@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../core/ls_ring.h"
 #include "../layers/ls_dflash.h"
 #include "../layers/ls_run.h"
 
@@ -25,20 +26,20 @@ typedef struct {
   ls_step step; /* as loaded; base filled in for context_write */
   int64_t base, rows;
   ls_run_result cascaded[LS_MAX_PATHS], isolated[LS_MAX_PATHS];
-  ls_trace *values;            /* the reference's stages and the step's input "capture": bounds are evaluated from these */
-  ls_trace *given;             /* what isolated stages read: golden where the fixture holds it, else the reference's */
-  ls_trace *bounds;            /* cascaded */
-  ls_trace *own[LS_MAX_PATHS]; /* isolated: a stage's own, with what its path fuses into it */
+  ls_trace *values; /* the reference's stages and the step's input "capture": bounds are evaluated from these */
+  ls_trace *given;  /* what isolated stages read: golden where the fixture holds it, else the reference's */
+  ls_trace *filled; /* stages that the fixture does not hold, computed from those it does; NULL: none */
+  ls_trace *bounds; /* cascaded: everything carried */
 } step_run;
 
 static void step_run_free(step_run *s) {
   for (int p = 0; p < LS_MAX_PATHS; p++) {
     ls_run_result_free(&s->cascaded[p]);
     ls_run_result_free(&s->isolated[p]);
-    ls_trace_free(s->own[p]);
   }
   ls_trace_free(s->values);
   ls_trace_free(s->given);
+  ls_trace_free(s->filled);
   ls_trace_free(s->bounds);
   ls_step_free(&s->step);
 }
@@ -55,22 +56,29 @@ static bool wanted(const session *v, const char *stage, int64_t sub) {
 
 /* ---- bounds ---- */
 
+/* Whose difference is judged, and from what it may come. */
 typedef struct {
   const session *v;
-  const ls_step *step;
-  int path; /* -1: carry everything */
+  const step_run *s;
+  bool everything; /* cascaded */
+  int a, b;        /* isolated: the pair; a -1: the fixture */
 } carry_arg;
 
-static bool carries(void *arg, const char *stage) {
-  const carry_arg *c = arg;
-  if (c->path < 0) return true;
-  const ls_run *run = &c->v->run[c->path];
-  return run->path->stage_kind(run->ctx, c->step, stage) == LS_STAGE_FUSED;
+static ls_stage_kind kind_of(const session *v, const step_run *s, int path, const char *stage) {
+  return v->run[path].path->stage_kind(v->run[path].ctx, &s->step, stage);
 }
 
-static ls_status evaluate_bounds(const session *v, const step_run *s, const ls_trace *values, int path, ls_trace **bounds, ls_error *err) {
-  carry_arg arg = {v, &s->step, path};
-  ls_bound_args args = {v->config, v->weights, &s->step, values, carries, &arg};
+/* Isolated, both sides read the same inputs, with two exceptions: a side that fuses a stage away reads what comes before it, and the
+ * fixture's next stage came from a stage of its own that it may not hold. */
+static bool carries(void *arg, const char *stage) {
+  const carry_arg *c = arg;
+  if (c->everything || kind_of(c->v, c->s, c->b, stage) == LS_STAGE_FUSED) return true;
+  if (c->a < 0) return ls_trace_find(c->s->step.expect, stage) == NULL;
+  return kind_of(c->v, c->s, c->a, stage) == LS_STAGE_FUSED;
+}
+
+static ls_status evaluate_bounds(const session *v, const ls_trace *values, carry_arg *arg, ls_trace **bounds, ls_error *err) {
+  ls_bound_args args = {v->config, v->weights, &arg->s->step, values, carries, arg};
   LS_TRY(ls_trace_new(bounds, "bounds", err));
   for (int i = 0; i < v->config->layer->n_stages; i++) {
     const ls_stage *stage = &v->config->layer->stages[i];
@@ -79,17 +87,25 @@ static ls_status evaluate_bounds(const session *v, const step_run *s, const ls_t
   return LS_OK;
 }
 
-/* A trace of views: `capture` (the rows that the step reads), then every stage but the rings from `first` where it holds it, else from
- * `second`. */
-static ls_status overlay(const session *v, const ls_trace *first, const ls_trace *second, const ls_tensor *capture, ls_trace **out,
-                         ls_error *err) {
+/* `capture` (the rows that the step reads), then every stage but the rings from `first` where it holds it, else from `second`. Views;
+ * rounded: what is not of the activation type (a double reference, a fixture in float32) is rounded to it, so that every path reads the
+ * same values. */
+static ls_status overlay(const session *v, const ls_trace *first, const ls_trace *second, const ls_tensor *capture, bool rounded,
+                         ls_trace **out, ls_error *err) {
   LS_TRY(ls_trace_new(out, "given", err));
-  if (capture != NULL) LS_TRY(ls_trace_add_view(*out, "capture", capture, err));
+  LS_TRY(ls_trace_add_view(*out, "capture", capture, err));
   for (int i = 0; i < v->config->layer->n_stages; i++) {
     const ls_stage *stage = &v->config->layer->stages[i];
     const ls_tensor *t = ls_trace_tensor(first, stage->name);
     if (t == NULL) t = ls_trace_tensor(second, stage->name);
-    if (!stage->is_ring && t != NULL) LS_TRY(ls_trace_add_view(*out, stage->name, t, err));
+    if (stage->is_ring || t == NULL) continue;
+    if (rounded && t->dtype != v->config->act) {
+      ls_tensor copy;
+      LS_TRY(ls_trace_add(*out, stage->name, v->config->act, t->ndim, t->dim, &copy, err));
+      LS_TRY(ls_tensor_copy(&copy, t, err));
+    } else {
+      LS_TRY(ls_trace_add_view(*out, stage->name, t, err));
+    }
   }
   return LS_OK;
 }
@@ -104,6 +120,31 @@ static int64_t state_int(const ls_trace *state, const char *name) {
 static ls_dflash_state state_of(const ls_trace *state) {
   ls_dflash_state s = {state_int(state, "cursor"), state_int(state, "capture_base"), state_int(state, "capture_rows")};
   return s;
+}
+
+/* Fills s->given. Where the fixture holds some stages and not others, those others are the reference's from what the fixture holds: taken
+ * from the cascaded run they would not belong to the fixture's. */
+static ls_status give(session *v, step_run *s, const ls_tensor *capture, ls_error *err) {
+  const ls_layer *layer = v->config->layer;
+  int held = 0, stages = 0;
+  for (int i = 0; i < layer->n_stages; i++) {
+    stages += !layer->stages[i].is_ring;
+    held += !layer->stages[i].is_ring && ls_trace_find(s->step.expect, layer->stages[i].name) != NULL;
+  }
+  const ls_run_result *ref = &s->cascaded[0];
+  if (held == 0 || held == stages) return overlay(v, s->step.expect, ref->out, capture, true, &s->given, err);
+  ls_trace *golden = NULL;
+  ls_run_result filled = {.out = NULL};
+  ls_status status;
+  LS_TRY_OUT(overlay(v, s->step.expect, NULL, capture, true, &golden, err));
+  LS_TRY_OUT(ls_run_step(&v->run[0], &s->step, ref->before, golden, true, &filled, err));
+  LS_TRY_OUT(overlay(v, s->step.expect, filled.out, capture, true, &s->given, err));
+  s->filled = filled.out; /* s->given holds views of it */
+  filled.out = NULL;
+out:
+  ls_run_result_free(&filled);
+  ls_trace_free(golden);
+  return status;
 }
 
 static ls_status run_paths(session *v, step_run *s, ls_error *err) {
@@ -126,24 +167,52 @@ static ls_status run_paths(session *v, step_run *s, ls_error *err) {
   const ls_tensor *buffer = ls_trace_tensor(ref->before, "capture");
   if (buffer == NULL) return ls_fail(err, LS_INTERNAL, "path %s saves no capture buffer", v->run[0].path->name);
   ls_tensor capture = ls_tensor_slice(buffer, 0, 0, s->rows);
-  LS_TRY(overlay(v, ref->out, NULL, &capture, &s->values, err));
-  LS_TRY(overlay(v, s->step.expect, ref->out, &capture, &s->given, err));
-  LS_TRY(evaluate_bounds(v, s, s->values, -1, &s->bounds, err));
-  for (int p = 0; p < n; p++) {
-    LS_TRY(ls_run_step(&v->run[p], &s->step, ref->before, s->given, true, &s->isolated[p], err));
-    LS_TRY(evaluate_bounds(v, s, s->given, p, &s->own[p], err));
-  }
+  LS_TRY(overlay(v, ref->out, NULL, &capture, false, &s->values, err));
+  LS_TRY(give(v, s, &capture, err));
+  carry_arg all = {.v = v, .s = s, .everything = true};
+  LS_TRY(evaluate_bounds(v, s->values, &all, &s->bounds, err));
+  for (int p = 0; p < n; p++) LS_TRY(ls_run_step(&v->run[p], &s->step, ref->before, s->given, true, &s->isolated[p], err));
   return LS_OK;
 }
 
 /* ---- stages ---- */
 
-static ls_stage_kind kind_of(const session *v, const step_run *s, int path, const char *stage) {
-  return v->run[path].path->stage_kind(v->run[path].ctx, &s->step, stage);
+/* The recorded stage that ends the group of a fused one; NULL: nothing of it can be judged. */
+static const char *group_end(const session *v, const step_run *s, int path, const char *stage) {
+  const ls_layer *layer = v->config->layer;
+  for (int i = 0; i < layer->n_stages; i++) {
+    const ls_stage *next = &layer->stages[i];
+    for (int k = 0; k < LS_MAX_INPUTS && next->input[k] != NULL; k++) {
+      if (next->is_ring || strcmp(next->input[k], stage) != 0) continue;
+      const char *end = kind_of(v, s, path, next->name) == LS_STAGE_FUSED ? group_end(v, s, path, next->name) : next->name;
+      if (end != NULL && ls_trace_find(s->cascaded[path].out, end) != NULL) return end;
+    }
+  }
+  return NULL;
+}
+
+/* A path that says FUSED must record where the group ends, and must not record what it says it never has. */
+static void judge_fused(const session *v, const step_run *s, int path, const ls_stage *stage, ls_result *result) {
+  const char *name = v->run[path].path->name;
+  if (ls_trace_find(s->cascaded[path].out, stage->name) != NULL) {
+    result->verdict = LS_FAIL;
+    snprintf(result->note, sizeof result->note, "path %s says that it fuses this stage, and records it", name);
+  } else if (group_end(v, s, path, stage->name) == NULL) {
+    result->verdict = LS_MISSING;
+    snprintf(result->note, sizeof result->note, "path %s says that it fuses this stage, and records no stage that ends the group", name);
+  } else {
+    result->verdict = LS_FUSED;
+  }
+}
+
+/* Both sides ran ls_gemm: the reference always does. */
+static bool same_code(int a, ls_stage_kind kind_a, ls_stage_kind kind_b) {
+  return kind_b == LS_STAGE_SHARED && (a == 0 || kind_a == LS_STAGE_SHARED);
 }
 
 /* One stage of one pair in one mode, drafter layer by drafter layer. a -1: the fixture's expected values. */
-static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, ls_error *err) {
+static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
+                             ls_error *err) {
   const ls_run_result *side_b = mode == LS_CASCADED ? &s->cascaded[b] : &s->isolated[b];
   const ls_run_result *side_a = a < 0 ? NULL : mode == LS_CASCADED ? &s->cascaded[a] : &s->isolated[a];
   const ls_record *expected = a < 0 ? ls_trace_find(s->step.expect, stage->name) : NULL;
@@ -156,15 +225,15 @@ static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stag
   char pair[64];
   snprintf(pair, sizeof pair, "%s-%s", a < 0 ? "golden" : v->run[a].path->name, v->run[b].path->name);
   const bool by_layer = strncmp(stage->axes, "layer", 5) == 0;
-  const int64_t layers = by_layer && ta != NULL ? ta->dim[0] : 1;
-  const ls_trace *bounds = mode == LS_CASCADED ? s->bounds : s->own[b];
+  const ls_tensor *shaped = ta != NULL ? ta : tb;
+  const int64_t layers = by_layer && shaped != NULL ? shaped->dim[0] : 1;
   for (int64_t l = 0; l < layers; l++) {
-    const int64_t sub = by_layer && ta != NULL ? l : -1;
+    const int64_t sub = by_layer && shaped != NULL ? l : -1;
     if (!wanted(v, stage->name, sub)) continue;
     ls_result result;
     ls_result_init(&result);
     if (kind_a == LS_STAGE_FUSED || kind_b == LS_STAGE_FUSED) {
-      result.verdict = LS_FUSED;
+      judge_fused(v, s, kind_b == LS_STAGE_FUSED ? b : a, stage, &result);
     } else if (a < 0 && ta == NULL) {
       result.verdict = LS_NOT_HELD;
     } else if (ta == NULL || tb == NULL) {
@@ -190,7 +259,7 @@ static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stag
                               .names = {s->base, v->config->dflash.ring_capacity, v->config->dflash.head_dim},
                               .first_layer = l};
       ls_compare_tensor(&result, &args);
-      if (a >= 0 && (kind_b == LS_STAGE_SHARED || kind_a == LS_STAGE_SHARED) && result.verdict == LS_PASS) result.verdict = LS_SHARED;
+      if (a >= 0 && same_code(a, kind_a, kind_b) && result.verdict == LS_PASS) result.verdict = LS_SHARED;
     }
     LS_TRY(ls_report_stage(v->report, s->step.number, stage->name, sub, pair, mode, &result, err));
   }
@@ -225,19 +294,28 @@ static ls_status judge_ring(session *v, const step_run *s, const ls_stage *stage
   return ls_report_stage(v->report, s->step.number, stage->name, -1, pair, mode, &result, err);
 }
 
-static ls_status judge_pair(session *v, const step_run *s, int a, int b, ls_error *err) {
+static ls_status judge_stages(session *v, const step_run *s, int a, int b, const ls_trace *own, ls_error *err) {
   const bool staged = s->bounds != NULL;
   for (int i = 0; i < v->config->layer->n_stages; i++) {
     const ls_stage *stage = &v->config->layer->stages[i];
     if (!stage->is_ring && staged) {
-      LS_TRY(judge_stage(v, s, stage, a, b, LS_ISOLATED, err));
-      LS_TRY(judge_stage(v, s, stage, a, b, LS_CASCADED, err));
+      LS_TRY(judge_stage(v, s, stage, a, b, LS_ISOLATED, own, err));
+      LS_TRY(judge_stage(v, s, stage, a, b, LS_CASCADED, s->bounds, err));
     } else if (stage->is_ring && (s->rows > 0 || ls_trace_find(s->step.expect, stage->name) != NULL)) {
       if (staged) LS_TRY(judge_ring(v, s, stage, a, b, LS_ISOLATED, err));
       LS_TRY(judge_ring(v, s, stage, a, b, LS_CASCADED, err));
     }
   }
   return LS_OK;
+}
+
+static ls_status judge_pair(session *v, const step_run *s, int a, int b, ls_error *err) {
+  ls_trace *own = NULL;
+  carry_arg arg = {.v = v, .s = s, .a = a, .b = b};
+  ls_status status = s->bounds != NULL ? evaluate_bounds(v, s->given, &arg, &own, err) : LS_OK;
+  if (status == LS_OK) status = judge_stages(v, s, a, b, own, err);
+  ls_trace_free(own);
+  return status;
 }
 
 /* Tells the history what the step wrote, with what a right path may differ by. */
@@ -295,8 +373,8 @@ static ls_status judge_operation(session *v, const step_run *s, int p, ls_error 
   const bool refused = r->status == LS_REFUSED;
   ls_result result = fact(refused == s->step.expect_refused);
   if (result.verdict == LS_FAIL)
-    snprintf(result.note, sizeof result.note, "%s: expected %s, found %s%s%s", ls_op_name(s->step.op),
-             s->step.expect_refused ? "refused" : "ok", refused ? "refused: " : "ok", refused ? r->why.text : "", "");
+    snprintf(result.note, sizeof result.note, "%s: expected %s, found %s%s", ls_op_name(s->step.op),
+             s->step.expect_refused ? "refused" : "ok", refused ? "refused: " : "ok", refused ? r->why.text : "");
   LS_TRY(add_property(v, s, "refusal", p, &result, err));
 
   if (s->step.cursor >= 0) {
@@ -310,6 +388,72 @@ static ls_status judge_operation(session *v, const step_run *s, int p, ls_error 
   ls_compare_write_set(&result, r->before, r->after, s->base, refused ? 0 : s->rows, v->config->dflash.ring_capacity,
                        refused ? nothing : may_change(&s->step));
   return add_property(v, s, "write-set", p, &result, err);
+}
+
+/* Beside the rings, a path's state is exact: it must be the reference's. */
+static ls_status judge_state(session *v, const step_run *s, int p, ls_error *err) {
+  static const char *const integers[] = {"cursor", "capture_base", "capture_rows"};
+  const ls_trace *mine = s->cascaded[p].after, *ref = s->cascaded[0].after;
+  ls_result result = fact(true);
+  for (int i = 0; i < 3 && result.verdict == LS_PASS; i++) {
+    const int64_t expected = state_int(ref, integers[i]), found = state_int(mine, integers[i]);
+    if (expected == found) continue;
+    result = fact(false);
+    snprintf(result.note, sizeof result.note, "%s after %s: expected %" PRId64 ", found %" PRId64, integers[i], ls_op_name(s->step.op),
+             expected, found);
+  }
+  const ls_tensor *a = ls_trace_tensor(ref, "capture"), *b = ls_trace_tensor(mine, "capture");
+  if (result.verdict == LS_PASS && a != NULL && b != NULL && a->dtype == b->dtype && !ls_tensor_same_bytes(a, b)) {
+    result = fact(false);
+    snprintf(result.note, sizeof result.note, "the capture buffer after %s is not the reference's", ls_op_name(s->step.op));
+  }
+  return add_property(v, s, "state", p, &result, err);
+}
+
+/* What a path recorded of a stage and what it stored must be the same bytes: else one of them was not what the next reader gets. */
+static ls_status judge_stored(session *v, const step_run *s, int p, const ls_run_result *r, ls_error *err) {
+  static const char *const stored[2][2] = {{"k_rope", "k_ring"}, {"v_proj", "v_ring"}};
+  const int64_t capacity = v->config->dflash.ring_capacity;
+  ls_result result = fact(true);
+  for (int i = 0; i < 2; i++) {
+    const ls_tensor *rows = ls_trace_tensor(r->out, stored[i][0]), *ring = ls_trace_tensor(r->after, stored[i][1]);
+    if (rows == NULL || ring == NULL || rows->ndim != 3 || rows->dim[1] != s->rows) continue; /* judged as MISSING */
+    for (int64_t l = 0; l < rows->dim[0]; l++) {
+      const ls_tensor from = ls_tensor_at(rows, l), to = ls_tensor_at(ring, l);
+      for (int64_t row = 0; row < s->rows; row++) {
+        const int64_t slot = ls_ring_slot(s->base + row, capacity);
+        const ls_tensor a = ls_tensor_slice(&from, 0, row, 1), b = ls_tensor_slice(&to, 0, slot, 1);
+        result.count++;
+        if (ls_tensor_same_bytes(&a, &b)) continue;
+        result.failing++;
+        if (result.verdict == LS_FAIL) continue;
+        result.verdict = LS_FAIL;
+        snprintf(result.note, sizeof result.note, "%s: layer %" PRId64 " slot %" PRId64 " does not hold the recorded %s of row %" PRId64,
+                 stored[i][1], l, slot, stored[i][0], row);
+      }
+    }
+  }
+  return add_property(v, s, "stored", p, &result, err);
+}
+
+/* The production form (untraced; on cuda a graph replay) of the same step from the same state must leave the same state, byte for byte. */
+static ls_status judge_untraced(session *v, const step_run *s, int p, ls_error *err) {
+  const ls_step *step = &s->step;
+  ls_trace *after = NULL;
+  bool refused = false;
+  ls_status status;
+  LS_TRY_OUT(ls_run_sequence(&v->run[p], &step, 1, s->cascaded[p].before, &after, &refused, err));
+  ls_result result = fact(false);
+  if (refused) {
+    snprintf(result.note, sizeof result.note, "refused untraced, done traced");
+  } else {
+    ls_place_names names = {s->base, v->config->dflash.ring_capacity, v->config->dflash.head_dim};
+    ls_compare_same_bytes(&result, s->cascaded[p].after, after, NULL, &names);
+  }
+  status = add_property(v, s, "untraced", p, &result, err);
+out:
+  ls_trace_free(after);
+  return status;
 }
 
 /* capture + context_write of rows [from, from + rows) of what the step captured, as two steps of their own. */
@@ -357,17 +501,22 @@ out:
 static ls_status judge_invariance(session *v, const step_run *s, int p, ls_error *err) {
   const ls_run_result *r = &s->cascaded[p];
   const ls_tensor *buffer = ls_trace_tensor(r->before, "capture");
-  if (s->bounds == NULL || r->status != LS_OK || s->rows > 16 || buffer == NULL) return LS_OK;
-  ls_status status;
+  if (s->bounds == NULL || r->status != LS_OK || buffer == NULL) return LS_OK;
+  ls_status status = LS_OK;
   rewrite w[2] = {{.in = NULL}, {.in = NULL}};
+  if (wanted(v, "stored", -1)) {
+    LS_TRY(judge_stored(v, s, p, r, err));
+    LS_TRY(judge_stored(v, s, p, &s->isolated[p], err));
+  }
+  if (wanted(v, "untraced", -1)) LS_TRY(judge_untraced(v, s, p, err));
   if (wanted(v, "idempotence", -1)) {
     LS_TRY_OUT(rewrite_make(&w[0], s, buffer, 0, s->rows, err));
     LS_TRY_OUT(judge_rewrites(v, s, p, "idempotence", w, 1, r->after, err));
     ls_trace_free(w[0].in);
     w[0].in = NULL;
   }
-  status = LS_OK;
-  if (s->rows >= 2 && s->base >= state_int(r->before, "cursor") && wanted(v, "split", -1)) {
+  /* the contract promises the bytes of a split for up to 16 rows; beyond, a bound */
+  if (s->rows >= 2 && s->rows <= 16 && s->base >= state_int(r->before, "cursor") && wanted(v, "split", -1)) {
     const int64_t first = 1 + s->step.number % (s->rows - 1); /* a different cut each step */
     LS_TRY_OUT(rewrite_make(&w[0], s, buffer, 0, first, err));
     LS_TRY_OUT(rewrite_make(&w[1], s, buffer, first, s->rows - first, err));
@@ -393,6 +542,7 @@ static ls_status verify_step(session *v, int64_t i, ls_error *err) {
       for (int a = -1; a < b; a++) LS_TRY_OUT(judge_pair(v, &s, a, b, err));
     for (int p = 0; p < v->options->n_paths; p++) {
       LS_TRY_OUT(judge_operation(v, &s, p, err));
+      if (p > 0) LS_TRY_OUT(judge_state(v, &s, p, err));
       LS_TRY_OUT(judge_invariance(v, &s, p, err));
     }
   }
@@ -463,7 +613,11 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
     listed = status == LS_BAD_FIXTURE;
   }
   v.config = status == LS_OK ? ls_fixture_config(v.fixture) : NULL;
-  LS_TRY(ls_report_file(report, file, status == LS_OK ? ls_fixture_title(v.fixture) : "", v.config, err));
+  ls_status filed = ls_report_file(report, file, status == LS_OK ? ls_fixture_title(v.fixture) : "", v.config, err);
+  if (filed != LS_OK) {
+    ls_fixture_close(v.fixture);
+    return filed;
+  }
   if (status == LS_OK) {
     status = ls_fixture_check_values(v.fixture, &why);
     listed = status == LS_BAD_FIXTURE;

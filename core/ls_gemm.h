@@ -28,7 +28,7 @@ void ls_gemm_f32(float *y, const float *x, const float *w, int64_t rows, int64_t
 void ls_gemm_f64(double *y, const double *x, const double *w, int64_t rows, int64_t n, int64_t k, int64_t ldy, int64_t ldx, int64_t ldw);
 
 /* LS_UNAVAILABLE with one clear line where this machine's BLAS breaks the promise above for inner dimension k (or computes wrong
- * values: some old kernels do). Cheap: small n, the given k. Called by every path at open. */
+ * values: some old kernels do). Cheap: small n, the given k. The reference calls it at open. */
 ls_status ls_gemm_selftest(int64_t k, ls_error *err);
 
 /* "OpenBLAS 0.3.21 Zen", for provenance. */

@@ -220,6 +220,18 @@ static ls_status zero_state(gpu_context *c, ls_error *err) {
   return LS_OK;
 }
 
+/* What a step computes into holds NaN after a load: a kernel that does not run finds nothing that the run before left. */
+static ls_status poison_scratch(gpu_context *c, ls_error *err) {
+  const ls_dflash_config *d = &c->config;
+  const size_t row = (size_t)c->most_rows * sizeof(uint16_t), ring = (size_t)ring_count(d) * sizeof(uint16_t);
+  DEVICE_TRY(lsg_fill(c->combined, 0xFF, row * (size_t)d->hidden, c->stream));
+  DEVICE_TRY(lsg_fill(c->normed, 0xFF, row * (size_t)d->hidden, c->stream));
+  if (c->projected) DEVICE_TRY(lsg_fill(c->projected, 0xFF, row * (size_t)kv_channels(d), c->stream));
+  DEVICE_TRY(lsg_fill(c->k_rows, 0xFF, ring, c->stream));
+  DEVICE_TRY(lsg_fill(c->v_rows, 0xFF, ring, c->stream));
+  return LS_OK;
+}
+
 static ls_status open_context(void **context, const ls_config *config, const ls_trace *weights, const ls_path_options *options,
                               ls_error *err) {
   *context = NULL;
@@ -474,9 +486,11 @@ static ls_status load_context(void *context, const ls_trace *state, ls_error *er
   const int64_t limit = (int64_t)1 << 31;
   LS_TRY(load_scalar(&loaded.cursor, state, "cursor", limit, err));
   LS_TRY(load_scalar(&loaded.capture_base, state, "capture_base", limit, err));
-  LS_TRY(load_scalar(&loaded.capture_rows, state, "capture_rows", d->max_rows, err));
+  LS_TRY(load_scalar(&loaded.capture_rows, state, "capture_rows", limit, err));
+  LS_TRY(ls_dflash_state_check(d, &loaded, err));
 
   LS_TRY(zero_state(c, err));
+  LS_TRY(poison_scratch(c, err));
   const ls_tensor *t = ls_trace_tensor(state, "k_ring");
   if (t) LS_TRY(upload_tensor(c, c->k_ring, c->act, t, "k_ring", ring_count(d), err));
   t = ls_trace_tensor(state, "v_ring");
