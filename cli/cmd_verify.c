@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "../core/ls_output.h"
 #include "../core/ls_parallel.h"
 #include "cli.h"
 #include "verify_session.h"
@@ -120,11 +121,23 @@ static ls_status read_known(arguments *a) {
   ls_status status = LS_OK;
   char line[512];
   while (status == LS_OK && fgets(line, sizeof line, file) != NULL) {
+    if (strchr(line, '\n') == NULL && !feof(file)) {
+      fprintf(stderr, "lockstep: --known-failures: %s: a line of more than %zu characters\n", a->known_file, sizeof line - 2);
+      status = LS_USAGE;
+      break;
+    }
     line[strcspn(line, "#\r\n")] = '\0';
     char *start = line + strspn(line, " \t");
     size_t length = strlen(start);
     while (length > 0 && (start[length - 1] == ' ' || start[length - 1] == '\t')) start[--length] = '\0';
     if (length == 0) continue;
+    const char *first = strchr(start, ':');
+    if (first == NULL || strchr(first + 1, ':') == NULL) {
+      fprintf(stderr, "lockstep: --known-failures: %s: expected FIXTURE:STAGE:PAIR or FIXTURE:PROPERTY:PATH, found '%s'\n", a->known_file,
+              start);
+      status = LS_USAGE;
+      break;
+    }
     char **grown = realloc(a->known, sizeof *grown * (size_t)(a->n_known + 2));
     if (grown == NULL) {
       status = LS_INTERNAL;
@@ -136,7 +149,11 @@ static ls_status read_known(arguments *a) {
     a->n_known += status == LS_OK;
     a->known[a->n_known] = NULL;
   }
-  if (status != LS_OK) fprintf(stderr, "lockstep: --known-failures: out of memory\n");
+  if (status == LS_INTERNAL) fprintf(stderr, "lockstep: --known-failures: out of memory\n");
+  if (status == LS_OK && ferror(file)) {
+    fprintf(stderr, "lockstep: --known-failures: cannot read %s\n", a->known_file);
+    status = LS_USAGE;
+  }
   fclose(file);
   return status;
 }
@@ -214,6 +231,16 @@ static ls_status parse(arguments *a, int argc, char **argv) {
   return LS_OK;
 }
 
+static ls_status check_output(const char *file) {
+  ls_error err = {LS_OK, ""};
+  char *target = NULL;
+  bool through = false;
+  ls_status status = ls_output_target(&target, &through, file, &err);
+  if (status != LS_OK) fprintf(stderr, "lockstep: --json: %s\n", err.text);
+  free(target);
+  return status;
+}
+
 ls_status ls_cmd_verify(int argc, char **argv) {
   arguments a;
   memset(&a, 0, sizeof a);
@@ -231,6 +258,7 @@ ls_status ls_cmd_verify(int argc, char **argv) {
   ls_status status = parse(&a, argc, argv);
   if (status == LS_REFUSED) return LS_OK; /* help was asked for */
   if (status == LS_OK && a.known_file != NULL) status = read_known(&a);
+  if (status == LS_OK && a.json != NULL) status = check_output(a.json); /* now, not after the whole run */
   if (status == LS_OK) status = choose_paths(&a);
   if (status != LS_OK) goto out;
   repeat_add(&a, "path", a.paths);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../core/ls_output.h"
 #include "report_model.h"
 
 enum { FORMAT_VERSION = 1 };
@@ -149,24 +150,31 @@ static ls_status file_json(json_t **json, const report_file *file, const ls_repo
 }
 
 static ls_status write_json(const json_t *root, const char *file, ls_error *err) {
-  ls_status status = LS_OK;
-  size_t size = strlen(file) + 32;
-  char *temporary = malloc(size);
-  if (!temporary) return ls_fail(err, LS_INTERNAL, "report: out of memory");
-  snprintf(temporary, size, "%s.%ld.tmp", file, (long)getpid());
-  FILE *out = fopen(temporary, "w");
+  char *target = NULL, *temporary = NULL;
+  bool through = false;
+  ls_status status;
+  LS_TRY_OUT(ls_output_target(&target, &through, file, err));
+  size_t size = strlen(target) + 32;
+  temporary = malloc(size);
+  if (!temporary) {
+    status = ls_fail(err, LS_INTERNAL, "report: out of memory");
+    goto out;
+  }
+  snprintf(temporary, size, "%s.%ld.tmp", target, (long)getpid());
+  FILE *out = fopen(through ? target : temporary, "w");
   if (!out) {
     status = ls_fail(err, LS_USAGE, "%s: cannot be written: %s", file, strerror(errno));
-    free(temporary);
-    return status;
+    goto out;
   }
   bool ok = json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0 && fputc('\n', out) != EOF;
   ok = fflush(out) == 0 && ok;
   ok = fclose(out) == 0 && ok;
-  if (!ok || rename(temporary, file) != 0) {
+  if (!ok || (!through && rename(temporary, target) != 0)) {
     status = ls_fail(err, LS_INTERNAL, "%s: could not be written: %s", file, strerror(errno));
-    unlink(temporary);
+    if (!through) unlink(temporary);
   }
+out:
+  free(target);
   free(temporary);
   return status;
 }

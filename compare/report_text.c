@@ -219,7 +219,13 @@ static void put_finding(const printer *p, const report_file *file, const report_
 /* The line the whole product is for. */
 static void put_first(const printer *p, const report_file *file, const report_finding *list, int n) {
   char name[LS_NAME_MAX + 32];
-  if (n > 0 && !list[0].known) {
+  const report_property *first = NULL;
+  for (int i = 0; i < file->n_properties; i++) {
+    const report_property *q = &file->property[i];
+    if (q->tally.n_bad > 0 && (!first || q->tally.bad[0].step < first->tally.bad[0].step)) first = q;
+  }
+  const bool stage = n > 0 && !list[0].known; /* of one step, the stage tells more than the property */
+  if (stage && (!first || list[0].first->step <= first->tally.bad[0].step)) {
     const report_finding *f = &list[0];
     const report_entry *e = f->mode[f->first_mode];
     const ls_result *r = &f->first->result;
@@ -229,11 +235,6 @@ static void put_first(const printer *p, const report_file *file, const report_fi
             r->where[0] ? ", " : "", r->where, e->pair, mode_name(f->first_mode), report_origin_text(f->origin));
     if (r->note[0]) fprintf(p->out, "                    %s\n", r->note);
     return;
-  }
-  const report_property *first = NULL;
-  for (int i = 0; i < file->n_properties; i++) {
-    const report_property *q = &file->property[i];
-    if (q->tally.n_bad > 0 && (!first || q->tally.bad[0].step < first->tally.bad[0].step)) first = q;
   }
   if (!first) return;
   fprintf(p->out, "  ");

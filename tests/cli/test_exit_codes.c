@@ -143,6 +143,49 @@ Test(cli, an_unwritable_report_is_said) {
   cr_expect_not_null(strstr(out, "could not write"), "a full disk went unsaid: %s", out);
 }
 
+Test(cli, a_device_or_pipe_is_written_through_and_a_link_followed) {
+  char link[256], target[256], fifo[256], arguments[1024], out[1 << 14];
+  scratch(link, sizeof link, "link.json");
+  scratch(target, sizeof target, "target.json");
+  scratch(fifo, sizeof fifo, "fifo");
+  cr_assert_eq(run(out, sizeof out, "echo old > %s && ln -sf %s %s && mkfifo %s", target, target, link, fifo), 0, "%s", out);
+  snprintf(arguments, sizeof arguments, "verify --path ref --json %s " GOLDEN "dflash_refusals.h5", link);
+  expect(0, "1 pass", arguments);
+  struct stat s;
+  cr_expect(lstat(link, &s) == 0 && S_ISLNK(s.st_mode), "the link was replaced");
+  cr_expect_eq(run(out, sizeof out, "grep -q lockstep-report %s", target), 0, "the link's target was not written");
+  cr_expect_eq(run(out, sizeof out,
+                   "(timeout 20 grep -c lockstep-report < %s > %s.n &) ; timeout 20 %s verify --path ref --json %s %sdflash_refusals.h5",
+                   fifo, target, LOCKSTEP, fifo, GOLDEN),
+               0, "%s", out);
+  cr_expect(lstat(fifo, &s) == 0 && S_ISFIFO(s.st_mode), "the pipe was replaced");
+  snprintf(arguments, sizeof arguments, "gen dflash --out %s", fifo);
+  expect(2, "expected a regular file", arguments);
+  run(out, sizeof out, "rm -f %s %s %s %s.n", link, target, fifo, target);
+}
+
+Test(cli, an_interrupted_gen_leaves_no_file) {
+  char path[256], out[1 << 14];
+  scratch(path, sizeof path, "gen.h5");
+  int code = run(out, sizeof out, "timeout --preserve-status -s INT 1 %s gen dflash --rounds 100000 --out %s 2>&1", LOCKSTEP, path);
+  cr_expect_eq(code, 130, "expected exit 130, found %d: %s", code, out);
+  cr_expect_eq(run(out, sizeof out, "ls %s* 2>/dev/null", path), 2, "left behind: %s", out);
+}
+
+Test(cli, known_failures_that_make_no_sense_are_usage) {
+  char path[256], arguments[1024];
+  scratch(path, sizeof path, "known-bad.txt");
+  FILE *file = fopen(path, "w");
+  cr_assert_not_null(file);
+  fprintf(file, "garbage\n");
+  fclose(file);
+  snprintf(arguments, sizeof arguments, "verify --path ref --known-failures %s " GOLDEN "dflash_refusals.h5", path);
+  expect(2, "garbage", arguments);
+  snprintf(arguments, sizeof arguments, "verify --path ref --known-failures %s " GOLDEN "dflash_refusals.h5", LS_BINARY_DIR);
+  expect(2, "cannot read", arguments);
+  unlink(path);
+}
+
 Test(cli, without_a_device_cuda_is_unavailable) {
   char out[1 << 14];
   if (run(out, sizeof out, "%s --version 2>&1 | grep -q '^cuda: available'", LOCKSTEP) == 0) return; /* there is one here */
