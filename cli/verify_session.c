@@ -79,7 +79,8 @@ static bool carries(void *arg, const char *stage) {
 }
 
 static ls_status evaluate_bounds(const session *v, const ls_trace *values, carry_arg *arg, ls_trace **bounds, ls_error *err) {
-  ls_bound_args args = {v->config, v->weights, &arg->s->step, values, carries, arg};
+  ls_bound_args args = {
+      .config = v->config, .weights = v->weights, .step = &arg->s->step, .values = values, .carries = carries, .carries_arg = arg};
   LS_TRY(ls_trace_new(bounds, "bounds", err));
   for (int i = 0; i < v->config->layer->n_stages; i++) {
     const ls_stage *stage = &v->config->layer->stages[i];
@@ -248,17 +249,18 @@ static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stag
       ls_tensor va = by_layer ? ls_tensor_slice(ta, 0, l, 1) : *ta;
       ls_tensor vb = by_layer ? ls_tensor_slice(tb, 0, l, 1) : *tb;
       ls_tensor vbound = bound != NULL && by_layer ? ls_tensor_slice(bound, 0, l, 1) : bound != NULL ? *bound : (ls_tensor){.data = NULL};
-      ls_compare_args args = {.stage = stage,
-                              .type = v->config->act,
-                              .a = &va,
-                              .b = &vb,
-                              .bound = bound != NULL ? &vbound : NULL,
-                              .steps = stage->steps,
-                              .has_tolerance = expected != NULL && expected->has_tolerance,
-                              .atol = expected != NULL ? expected->atol : 0,
-                              .rtol = expected != NULL ? expected->rtol : 0,
-                              .names = {s->base, v->config->dflash.ring_capacity, v->config->dflash.head_dim},
-                              .first_layer = l};
+      ls_compare_args args = {
+          .stage = stage,
+          .type = v->config->act,
+          .a = &va,
+          .b = &vb,
+          .bound = bound != NULL ? &vbound : NULL,
+          .steps = stage->steps,
+          .has_tolerance = expected != NULL && expected->has_tolerance,
+          .atol = expected != NULL ? expected->atol : 0,
+          .rtol = expected != NULL ? expected->rtol : 0,
+          .names = {.base = s->base, .capacity = v->config->dflash.ring_capacity, .head_dim = v->config->dflash.head_dim},
+          .first_layer = l};
       ls_compare_tensor(&result, &args);
       if (a >= 0 && same_code(a, kind_a, kind_b) && result.verdict == LS_PASS) result.verdict = LS_SHARED;
     }
@@ -473,7 +475,7 @@ static ls_status judge_untraced(session *v, const step_run *s, int p, ls_error *
   if (refused) {
     snprintf(result.note, sizeof result.note, "refused untraced, done traced");
   } else {
-    ls_place_names names = {s->base, v->config->dflash.ring_capacity, v->config->dflash.head_dim};
+    ls_place_names names = {.base = s->base, .capacity = v->config->dflash.ring_capacity, .head_dim = v->config->dflash.head_dim};
     ls_compare_same_bytes(&result, s->cascaded[p].after, after, NULL, &names);
   }
   status = add_property(v, s, "untraced", p, &result, err);
@@ -515,7 +517,7 @@ static ls_status judge_rewrites(session *v, const step_run *s, int p, const char
   if (refused) {
     snprintf(result.note, sizeof result.note, "writing the same rows again was refused");
   } else {
-    ls_place_names names = {s->base, v->config->dflash.ring_capacity, v->config->dflash.head_dim};
+    ls_place_names names = {.base = s->base, .capacity = v->config->dflash.ring_capacity, .head_dim = v->config->dflash.head_dim};
     ls_compare_same_bytes(&result, s->cascaded[p].after, after, rings, &names);
   }
   status = add_property(v, s, property, p, &result, err);

@@ -46,9 +46,12 @@ typedef struct {
   char note[LS_MAX_NOTE];               /* ring findings, non-finite origin; may be empty */
 } ls_result;
 
-/* Positions of the rows along the axis named "row", for naming places; capacity 0: no ring. */
+/* Positions of the rows along the axis named "row" (and "latent": position base + stride * index), for naming places; capacity 0: no ring.
+ * newest: where the axis "slot" is a ring of `capacity` slots, the newest position in it, else -1. */
 typedef struct {
   int64_t base, capacity, head_dim;
+  int64_t newest;
+  int64_t stride; /* positions from one row to the next; 0 counts as 1 */
 } ls_place_names;
 
 typedef struct {
@@ -83,6 +86,49 @@ void ls_result_judge(ls_result *result);
 /* Above this share of zeros agreement proves little: with 99 of 100 elements zero on both sides, a kernel that writes zeros, or that
  * does not write, is told apart by one element in a hundred, and one that misses those few passes. Real activations hold next to none. */
 #define LS_MISTRUST_SHARE 0.99
+
+/* ---- selections (attn_v41, layers.md 8) ---- */
+
+typedef struct {
+  const ls_tensor *idx;   /* i32 [m, k]: compressed entries alone, with the offset added, -1 last */
+  const ls_tensor *score; /* the float scores [m, n] that it was chosen by */
+  const ls_tensor *bound; /* f32 [m, n]: what a score may be off by in all; NULL: nothing */
+} ls_selection;
+
+typedef struct {
+  int64_t m, n, k;
+  int64_t offset;           /* added to every compressed position */
+  int64_t start_pos, ratio; /* query t sees (start_pos + t + 1) / ratio rows */
+  const ls_tensor *mask;    /* u8 [m, n]: selects inside it alone; NULL: no mask */
+  bool lower_wins;          /* among equal scores the lower position must win (our paths); false: any choice (foreign values) */
+} ls_select_rule;
+
+/* Judges a selection by the scores of the path that made it. Passes where every query's entries are -1 or offset + position, in range,
+ * visible, inside the mask, strictly ascending, -1 last, as many as there are eligible positions (at most k), and no position left out has
+ * a better score than one that is in (NaN ranks first; -0 equals +0). count: entries; failing: wrong entries. note names the first fault by
+ * cause: "query 3 (position 2051) entry 5: position 17 is in the future (6 visible)": out of range, in the future, duplicate, wrong offset
+ * base, -1 before a valid entry, not ascending, missing, inferior by x to position y, outside the candidates, wrong winner of a tie; a
+ * passing one says how many entries were chosen among equals ("4 ties"). */
+void ls_compare_selection(ls_result *result, const ls_selection *s, const ls_select_rule *rule);
+
+/* Judges b's selection against a's, each made by scores of its own. Beside what ls_compare_selection asks of the form of each: an entry
+ * that only one side holds must have, on both sides, a score within the sum of both bounds of that side's k-th. Such a pair passes as a
+ * near tie, or as a tie where all of its scores equal the k-th; note counts both. */
+void ls_compare_selections(ls_result *result, const ls_selection *a, const ls_selection *b, const ls_select_rule *rule);
+
+typedef struct {
+  int64_t block, topk_blocks;
+} ls_candidate_rule;
+
+/* The same for a candidate mask u8 [m, n] (0 or 1 in every element; idx of ls_selection is the mask): whole blocks of visible positions,
+ * the newest visible one's among them, the best topk_blocks by their best score, none whose score is -inf. rule->k and rule->mask are
+ * ignored. */
+void ls_compare_candidates(ls_result *result, const ls_selection *s, const ls_select_rule *rule, const ls_candidate_rule *blocks);
+void ls_compare_candidate_masks(ls_result *result, const ls_selection *a, const ls_selection *b, const ls_select_rule *rule,
+                                const ls_candidate_rule *blocks);
+
+/* Integers that must be equal, element by element (window_idx, idx). */
+void ls_compare_indices(ls_result *result, const ls_stage *stage, const ls_tensor *a, const ls_tensor *b, const ls_place_names *names);
 
 /* ---- rings ---- */
 

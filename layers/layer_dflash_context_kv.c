@@ -1,18 +1,18 @@
 /* layer_dflash_context_kv: the drafter's context-KV write as data: config fields and their limits, tensors, stages. No arithmetic. */
 #include <float.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "bound_dflash_context_kv.h"
-#include "ls_layer.h"
+#include "ls_dflash.h"
+#include "ls_problems.h"
 
 /* ---- config ---- */
 
-#define FIELD(name, kind) \
-  { #name, kind, offsetof(ls_config, dflash.name) }
+#define FIELD(field, of) \
+  { .name = #field, .kind = of, .offset = offsetof(ls_config, dflash.field) }
 
 static const ls_field fields[] = {
     FIELD(hidden, LS_FIELD_INT),    FIELD(aux_count, LS_FIELD_INT),     FIELD(layers, LS_FIELD_INT), FIELD(num_kv_heads, LS_FIELD_INT),
@@ -26,73 +26,42 @@ static const ls_field fields[] = {
 enum { MAX_LAYERS = 16384 };
 static const int64_t max_size = INT32_MAX, max_elements = (int64_t)1 << 40;
 
-/* Every field that is off, in one line: "hidden: expected 1 .. 2147483647, found 0; head_dim: expected an even number, found 7". */
-typedef struct {
-  char text[LS_ERROR_TEXT - 64]; /* leaves room for the file's name in front */
-  size_t used;
-} problems;
-
-__attribute__((format(printf, 2, 3))) static void problem(problems *p, const char *format, ...) {
-  if (p->used + 2 >= sizeof p->text) return;
-  if (p->used > 0) p->used += (size_t)snprintf(p->text + p->used, sizeof p->text - p->used, "; ");
-  if (p->used >= sizeof p->text) return;
-  va_list args;
-  va_start(args, format);
-  int n = vsnprintf(p->text + p->used, sizeof p->text - p->used, format, args);
-  va_end(args);
-  if (n > 0) p->used += (size_t)n;
-}
-
-static void check_size(problems *p, const char *name, int64_t found, int64_t largest) {
-  if (!(found >= 1 && found <= largest)) {
-    problem(p, "%s: expected 1 .. %lld, found %lld", name, (long long)largest, (long long)found);
-  }
-}
-
-/* The product of up to three sizes, each 1 .. 2^31 - 1. 0 after a complaint where it is above limit. */
-static int64_t check_product(problems *p, const char *what, int64_t limit, int64_t a, int64_t b, int64_t c) {
-  int64_t product;
-  if (!__builtin_mul_overflow(a, b, &product) && !__builtin_mul_overflow(product, c, &product) && product <= limit) return product;
-  problem(p, "%s: expected a product of at most %lld, found %lld * %lld * %lld", what, (long long)limit, (long long)a, (long long)b,
-          (long long)c);
-  return 0;
-}
-
 static ls_status config_check(ls_config *config, ls_error *err) {
   ls_dflash_config *c = &config->dflash;
-  problems p = {.used = 0};
+  ls_problems p = {.used = 0};
   c->kv_dim = c->fc_in = 0;
 
-  if (config->act != LS_BF16 && config->act != LS_F16) problem(&p, "act_dtype: expected bf16 or f16, found %s", ls_dtype_name(config->act));
-  check_size(&p, "hidden", c->hidden, max_size);
-  check_size(&p, "aux_count", c->aux_count, max_size);
-  check_size(&p, "layers", c->layers, MAX_LAYERS);
-  check_size(&p, "num_kv_heads", c->num_kv_heads, max_size);
-  check_size(&p, "head_dim", c->head_dim, max_size);
-  check_size(&p, "ring_capacity", c->ring_capacity, max_size);
-  check_size(&p, "window", c->window, max_size);
-  check_size(&p, "max_rows", c->max_rows, max_size);
+  if (config->act != LS_BF16 && config->act != LS_F16)
+    ls_problem(&p, "act_dtype: expected bf16 or f16, found %s", ls_dtype_name(config->act));
+  ls_problem_size(&p, "hidden", c->hidden, max_size);
+  ls_problem_size(&p, "aux_count", c->aux_count, max_size);
+  ls_problem_size(&p, "layers", c->layers, MAX_LAYERS);
+  ls_problem_size(&p, "num_kv_heads", c->num_kv_heads, max_size);
+  ls_problem_size(&p, "head_dim", c->head_dim, max_size);
+  ls_problem_size(&p, "ring_capacity", c->ring_capacity, max_size);
+  ls_problem_size(&p, "window", c->window, max_size);
+  ls_problem_size(&p, "max_rows", c->max_rows, max_size);
   bool sizes_sound = p.used == 0; /* products of unsound sizes say nothing */
 
-  if (c->head_dim % 2 != 0) problem(&p, "head_dim: expected an even number, found %lld", (long long)c->head_dim);
+  if (c->head_dim % 2 != 0) ls_problem(&p, "head_dim: expected an even number, found %lld", (long long)c->head_dim);
   if (c->window > c->ring_capacity) {
-    problem(&p, "window: expected at most ring_capacity %lld, found %lld", (long long)c->ring_capacity, (long long)c->window);
+    ls_problem(&p, "window: expected at most ring_capacity %lld, found %lld", (long long)c->ring_capacity, (long long)c->window);
   }
-  if (!(c->rms_eps >= 0 && c->rms_eps <= FLT_MAX)) problem(&p, "rms_eps: expected finite and >= 0 in float32, found %g", c->rms_eps);
+  if (!(c->rms_eps >= 0 && c->rms_eps <= FLT_MAX)) ls_problem(&p, "rms_eps: expected finite and >= 0 in float32, found %g", c->rms_eps);
   /* theta^e, e in [0, 1), then lies between theta and 1: it neither vanishes nor overflows in float32, and 1 / theta^e is finite */
   if (!(c->rope_theta >= FLT_MIN && c->rope_theta <= FLT_MAX)) {
-    problem(&p, "rope_theta: expected finite and > 0 (%g .. %g in float32), found %g", FLT_MIN, FLT_MAX, c->rope_theta);
+    ls_problem(&p, "rope_theta: expected finite and > 0 (%g .. %g in float32), found %g", FLT_MIN, FLT_MAX, c->rope_theta);
   }
 
   if (sizes_sound) {
-    c->kv_dim = check_product(&p, "num_kv_heads * head_dim", max_size, c->num_kv_heads, c->head_dim, 1);
-    c->fc_in = check_product(&p, "aux_count * hidden", max_size, c->aux_count, c->hidden, 1);
+    c->kv_dim = ls_problem_product(&p, "num_kv_heads * head_dim", max_size, c->num_kv_heads, c->head_dim, 1);
+    c->fc_in = ls_problem_product(&p, "aux_count * hidden", max_size, c->aux_count, c->hidden, 1);
     if (c->kv_dim > 0 && c->fc_in > 0) {
-      check_product(&p, "hidden * aux_count * hidden (fc)", max_elements, c->hidden, c->fc_in, 1);
-      check_product(&p, "layers * num_kv_heads * head_dim * hidden (k_proj, v_proj)", max_elements, c->layers, c->kv_dim, c->hidden);
-      check_product(&p, "layers * ring_capacity * num_kv_heads * head_dim (k_ring, v_ring)", max_elements, c->layers, c->ring_capacity,
-                    c->kv_dim);
-      check_product(&p, "max_rows * aux_count * hidden (capture)", max_elements, c->max_rows, c->fc_in, 1);
+      ls_problem_product(&p, "hidden * aux_count * hidden (fc)", max_elements, c->hidden, c->fc_in, 1);
+      ls_problem_product(&p, "layers * num_kv_heads * head_dim * hidden (k_proj, v_proj)", max_elements, c->layers, c->kv_dim, c->hidden);
+      ls_problem_product(&p, "layers * ring_capacity * num_kv_heads * head_dim (k_ring, v_ring)", max_elements, c->layers, c->ring_capacity,
+                         c->kv_dim);
+      ls_problem_product(&p, "max_rows * aux_count * hidden (capture)", max_elements, c->max_rows, c->fc_in, 1);
     }
   }
   return p.used == 0 ? LS_OK : ls_fail(err, LS_BAD_FIXTURE, "%s", p.text);
@@ -162,6 +131,14 @@ static ls_status state_specs(const ls_config *config, ls_spec_list *list, ls_err
   return LS_OK;
 }
 
+static const ls_int_attribute state_attributes[] = {{"cursor", offsetof(ls_layer_state, dflash.cursor), 0},
+                                                    {"capture_base", offsetof(ls_layer_state, dflash.capture_base), 0},
+                                                    {"capture_rows", offsetof(ls_layer_state, dflash.capture_rows), 0}};
+
+static ls_status state_check(const ls_config *config, const ls_layer_state *state, ls_error *err) {
+  return ls_dflash_state_check(&config->dflash, &state->dflash, err);
+}
+
 /* ---- stages ---- */
 
 static const char gemm_why[] =
@@ -194,7 +171,8 @@ static const ls_stage stages[] = {
      .steps = 1,
      .bound = ls_bound_k_proj,
      .why = gemm_why,
-     .head_dim_field = 1},
+     .head_dim_field = 1,
+     .head_width = offsetof(ls_config, dflash.head_dim)},
     {.name = "v_proj",
      .math = "GEMM(ctx_normed, layers/<l>/v_proj), into the ring slots",
      .axes = "layer row channel",
@@ -202,7 +180,8 @@ static const ls_stage stages[] = {
      .steps = 1,
      .bound = ls_bound_v_proj,
      .why = gemm_why,
-     .head_dim_field = 1},
+     .head_dim_field = 1,
+     .head_width = offsetof(ls_config, dflash.head_dim)},
     {.name = "k_norm",
      .math = "RMSNorm(k_proj, layers/<l>/k_norm) per head, in place in the slot",
      .axes = "layer row channel",
@@ -210,7 +189,8 @@ static const ls_stage stages[] = {
      .steps = 1,
      .bound = ls_bound_k_norm,
      .why = norm_why,
-     .head_dim_field = 1},
+     .head_dim_field = 1,
+     .head_width = offsetof(ls_config, dflash.head_dim)},
     {.name = "k_rope",
      .math = "NeoX RoPE(k_norm) over the whole head at the row's position, in place in the slot",
      .axes = "layer row channel",
@@ -218,25 +198,30 @@ static const ls_stage stages[] = {
      .steps = 1,
      .bound = ls_bound_k_rope,
      .why = rope_why,
-     .head_dim_field = 1},
+     .head_dim_field = 1,
+     .head_width = offsetof(ls_config, dflash.head_dim)},
     {.name = "k_ring",
      .math = "slot of position p = p mod ring_capacity, after the operation",
      .axes = "layer slot channel",
      .input = {"k_rope"},
      .why = ring_why,
      .is_ring = true,
-     .head_dim_field = 1},
+     .head_dim_field = 1,
+     .head_width = offsetof(ls_config, dflash.head_dim)},
     {.name = "v_ring",
      .math = "slot of position p = p mod ring_capacity, after the operation",
      .axes = "layer slot channel",
      .input = {"v_proj"},
      .why = ring_why,
      .is_ring = true,
-     .head_dim_field = 1},
+     .head_dim_field = 1,
+     .head_width = offsetof(ls_config, dflash.head_dim)},
 };
 
 const ls_layer ls_layer_dflash_context_kv = {
     .name = "dflash_context_kv",
+    .ops = 1u << LS_OP_CAPTURE | 1u << LS_OP_DRAFT_WRITE | 1u << LS_OP_CONTEXT_WRITE | 1u << LS_OP_REWIND,
+    .has_cursor = true,
     .fields = fields,
     .n_fields = sizeof fields / sizeof fields[0],
     .stages = stages,
@@ -246,4 +231,7 @@ const ls_layer ls_layer_dflash_context_kv = {
     .input_specs = input_specs,
     .expect_specs = expect_specs,
     .state_specs = state_specs,
+    .state_attributes = state_attributes,
+    .n_state_attributes = sizeof state_attributes / sizeof state_attributes[0],
+    .state_check = state_check,
 };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const ls_layer *const known_layers[] = {&ls_layer_dflash_context_kv};
+static const ls_layer *const known_layers[] = {&ls_layer_dflash_context_kv, &ls_layer_attn_v41};
 
 const ls_layer *ls_layer_find(const char *name) {
   for (size_t i = 0; name != NULL && i < sizeof known_layers / sizeof known_layers[0]; i++) {
@@ -21,8 +21,45 @@ const ls_stage *ls_stage_find(const ls_layer *layer, const char *name) {
 }
 
 const char *ls_op_name(ls_op op) {
-  static const char *const names[LS_OPS] = {"capture", "draft_write", "context_write", "rewind"};
+  static const char *const names[LS_OPS] = {"capture", "draft_write", "context_write", "rewind", "forward"};
   return (int)op >= 0 && op < LS_OPS ? names[op] : "unknown operation";
+}
+
+const ls_int_attribute *ls_op_attributes(ls_op op, int *n) {
+  static const ls_int_attribute base_rows[] = {{"base", offsetof(ls_step, base), 0}, {"rows", offsetof(ls_step, rows), 0}},
+                                position[] = {{"position", offsetof(ls_step, position), 0}},
+                                forward[] = {{"layer", offsetof(ls_step, layer), 0}, {"start_pos", offsetof(ls_step, start_pos), 0}};
+  switch (op) {
+    case LS_OP_CAPTURE:
+    case LS_OP_DRAFT_WRITE:
+      *n = 2;
+      return base_rows;
+    case LS_OP_CONTEXT_WRITE:
+      *n = 1;
+      return &base_rows[1];
+    case LS_OP_REWIND:
+      *n = 1;
+      return position;
+    case LS_OP_FORWARD:
+      *n = 2;
+      return forward;
+    default:
+      *n = 0;
+      return NULL;
+  }
+}
+
+ls_dtype ls_stage_type(const ls_config *config, const ls_stage *stage) {
+  switch (stage->holds) {
+    case LS_HOLDS_VALUES:
+      return config->act;
+    case LS_HOLDS_F32:
+      return LS_F32;
+    case LS_HOLDS_MASK:
+      return LS_U8;
+    default:
+      return LS_I32;
+  }
 }
 
 ls_status ls_spec_add(ls_spec_list *list, const char *name, int ndim, const int64_t *dim, unsigned dtypes, bool required, ls_error *err) {
@@ -58,17 +95,24 @@ char *ls_config_text(char *buf, size_t size, const ls_config *config) {
   int used = snprintf(buf, size, "%s, %s", config->layer->name, ls_dtype_name(config->act));
   for (int i = 0; i < config->layer->n_fields && used >= 0 && (size_t)used < size; i++) {
     const ls_field *field = &config->layer->fields[i];
-    const char *at = (const char *)config + field->offset;
+    const void *at = (const char *)config + field->offset;
     char *to = buf + used;
     size_t room = size - (size_t)used;
-    if (field->kind == LS_FIELD_INT) {
-      int64_t v;
-      memcpy(&v, at, sizeof v);
-      used += snprintf(to, room, ", %s %lld", field->name, (long long)v);
-    } else {
-      double v;
-      memcpy(&v, at, sizeof v);
-      used += snprintf(to, room, ", %s %g", field->name, v);
+    switch (field->kind) {
+      case LS_FIELD_INT:
+        used += snprintf(to, room, ", %s %lld", field->name, (long long)*(const int64_t *)at);
+        break;
+      case LS_FIELD_FLOAT:
+        used += snprintf(to, room, ", %s %g", field->name, *(const double *)at);
+        break;
+      case LS_FIELD_WORD:
+        used += snprintf(to, room, ", %s %s", field->name, field->words[*(const int64_t *)at]);
+        break;
+      case LS_FIELD_INTS:
+        used += snprintf(to, room, ", %s", field->name);
+        for (int64_t k = 0; k < *(const int64_t *)((const char *)config + field->count_offset) && used >= 0 && (size_t)used < size; k++)
+          used += snprintf(buf + used, size - (size_t)used, "%c%lld", k == 0 ? ' ' : '/', (long long)((const int64_t *)at)[k]);
+        break;
     }
   }
   return buf;

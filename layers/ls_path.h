@@ -5,7 +5,16 @@
  * Tensors of a state trace (save, load, /state of a fixture), dflash_context_kv:
  *   k_ring, v_ring [layers, ring_capacity, kv_dim] activation type (f64 on a path opened with LS_PRECISION_F64)
  *   capture [max_rows, aux_count * hidden] activation type, the whole buffer
- *   cursor, capture_base, capture_rows [1] i64 */
+ *   cursor, capture_base, capture_rows [1] i64
+ *
+ * attn_v41 (types in parentheses: on a path opened with LS_PRECISION_F64):
+ *   layers/<l>/window [window_size, head_dim] activation type (f64)
+ *   layers/<l>/compress_cache [rows, head_dim], index_cache [rows, index_head_dim] activation type (f64), on a kv source: the rows up to
+ * the last that was ever written or loaded, absent where none was layers/<l>/kv_state, score_state [ratio, head_dim] f32 (f64), on a kv
+ * source of ratio > 1 compress_source, index_source [1] i64, -1: nothing published topk_rows, topk_width, topk_start [1] i64 and, where
+ * rows and width are not 0, topk_idxs [rows, width] i32: the published selection candidate_rows, candidate_width, candidate_start [1] i64
+ * and, likewise, candidates [rows, width] u8: the published mask load takes all of them as absent: zero (score_state: -inf), nothing
+ * published; it passes over `position`. */
 #ifndef LS_PATH_H
 #define LS_PATH_H
 
@@ -48,7 +57,9 @@ typedef struct {
    * out: NULL runs untraced (the production form: on cuda a graph replay); else every stage this path records is added to it, k_ring and
    * v_ring after the operation included where out_rings is set (they are large).
    * given: NULL: a stage reads its own path's earlier outputs (cascaded). Else a stage reads those of its inputs that `given` holds from
-   * there (isolated). A stage fused away reads the inputs of its group. */
+   * there (isolated). A stage fused away reads the inputs of its group.
+   * attn_v41: a stage that `given` holds is computed and recorded, and then replaced by `given`'s before anything reads, stores or
+   * publishes it. `given` may hold compress_idx and candidates alone: so a legal tie is followed. */
   ls_status (*step)(void *ctx, const ls_step *step, const ls_trace *given, ls_trace *out, bool out_rings, ls_error *err);
 
   /* The whole state as a trace of host tensors, and back. load converts float types, nearest-even; absent tensors become zero. */

@@ -1,4 +1,4 @@
-/* ref_rope: NeoX rotary embedding (layers.md, "Shared definitions"). */
+/* ref_rope: rotary embeddings (layers.md, "Shared definitions"): NeoX for dflash, adjacent pairs for attn_v41. */
 #ifndef LS_REF_ROPE_H
 #define LS_REF_ROPE_H
 
@@ -10,6 +10,14 @@ extern "C" {
 
 /* freq[i] = 1 / t, t = (float)pow(theta, e), e = (float)(2i) / (float)dim        freq [dim / 2] */
 void ls_ref_rope_freq(float *freq, int64_t dim, double theta);
+
+/* freq of ls_ref_rope_freq, stretched for contexts beyond original_seq_len: freq / factor * (1 - s) + freq * s, s = 1 - ramp (YaRN). lows
+ * and highs in double, the rest float32. In place, freq [dim / 2]. */
+typedef struct {
+  int64_t original_seq_len, beta_fast, beta_slow;
+  double factor;
+} ls_ref_yarn;
+void ls_ref_rope_yarn(float *freq, int64_t dim, double theta, const ls_ref_yarn *yarn);
 
 /* (float)position * freq, in float32. This rounding is part of the definition in both precisions: above position 2^24 several positions
  * share an angle. */
@@ -26,6 +34,15 @@ void ls_ref_rope_neox_f64(double *x, const double *cosine, const double *sine, i
 /* The same for each group of dim elements of each row, rounded once when y is stored. x, y [rows, groups * dim] of the stored type, y may
  * be x; cosine, sine [rows, dim / 2] of the working type, row by row. wide: scratch of the working type, groups * dim elements. */
 void ls_ref_rope_neox(const ls_tensor *y, const ls_tensor *x, const ls_tensor *cosine, const ls_tensor *sine, void *wide);
+
+/* As ls_ref_rope_table, for the positions base + stride * row: latents stand `ratio` positions apart. */
+void ls_ref_rope_table_strided(const ls_tensor *cosine, const ls_tensor *sine, const float *freq, int64_t base, int64_t stride);
+
+/* Adjacent pairs of the last dim elements of each group of `width`: (x[2i], x[2i+1]) -> (x[2i] cos - x[2i+1] sin, x[2i+1] cos + x[2i] sin);
+ * inverse: by the negative angle. The other elements are copied. x, y [rows, groups * width] of the stored type, y may be x, rounded once
+ * when y is stored; cosine, sine [rows, dim / 2] of the working type. wide: scratch of the working type, groups * width elements. */
+void ls_ref_rope_pairs(const ls_tensor *y, const ls_tensor *x, const ls_tensor *cosine, const ls_tensor *sine, int64_t width, bool inverse,
+                       void *wide);
 
 #ifdef __cplusplus
 }

@@ -28,7 +28,7 @@ static int64_t judge(const char *file, const ls_config *config, const ls_trace *
   ls_error err = {0};
   ls_trace *bounds = NULL, *values = values_of(step, captured);
   cr_assert_eq(ls_trace_new(&bounds, "bounds", &err), LS_OK);
-  const ls_bound_args args = {config, weights, step, values, all_carry, NULL};
+  const ls_bound_args args = {.config = config, .weights = weights, .step = step, .values = values, .carries = all_carry};
   int64_t compared = 0;
   for (int i = 0; i < config->layer->n_stages; i++) {
     const ls_stage *stage = &config->layer->stages[i];
