@@ -26,7 +26,7 @@ static const char help[] =
     "  --known-failures FILE   one FIXTURE:STAGE[.LAYER]:PAIR a line (globs, # comments): these may fail, and must not pass\n"
     "  --allow-mistrusted      MISTRUSTED, MISSING and nothing compared do not fail\n"
     "  --allow-nonfinite       NaN and infinity in weights and inputs are fine\n"
-    "  --times                 note the time of each path's traced context_writes\n"
+    "  --times                 note the time of each path's traced context_writes and forwards\n"
     "  --trust                 do not read the file in a child process first\n";
 
 enum {
@@ -79,6 +79,7 @@ static void repeat_add(arguments *a, const char *option, const char *value) {
 static ls_status add_path(arguments *a, const char *name) {
   ls_error why = {LS_OK, ""};
   if (strcmp(name, "ref") == 0) return LS_OK; /* always there */
+  if (strcmp(name, "auto") == 0) a->verify.may_drop_paths = strcmp(a->paths, "auto") == 0;
   if (strcmp(name, "auto") == 0) name = ls_path_find("cuda") != NULL && ls_path_available("cuda", NULL) == LS_OK ? "cuda" : "emu";
   if (strcmp(name, "cuda") != 0 && strcmp(name, "emu") != 0) {
     fprintf(stderr, "lockstep: --path: expected ref, cuda, emu or auto, found '%s'\n", name);

@@ -13,6 +13,7 @@ enum { LS_MAX_PATHS = 4 };
 typedef struct {
   const ls_path *path[LS_MAX_PATHS]; /* path[0] is the reference: bounds are evaluated from its values */
   int n_paths;
+  bool may_drop_paths; /* a path that does not have the fixture's layer is left out with a note (auto) instead of stopping the file */
   ls_path_options options;
   const char *stage_glob; /* NULL: all. Matches "stage", "stage.sub" and names of properties */
   int64_t only_step;      /* -1: all. Earlier steps run, unjudged */

@@ -1,0 +1,492 @@
+/* attn_v41 in a verify session: selections that all paths follow, how they are judged, and what must hold after each forward. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../core/ls_numeric.h"
+#include "../layers/ls_attn.h"
+#include "session_internal.h"
+
+static const ls_attn_config *config_of(const session *v) { return &v->config->attn; }
+
+static ls_attn_plan plan_of(const session *v, const step_run *s) {
+  ls_attn_plan plan;
+  ls_attn_plan_shapes(config_of(v), &s->step, &plan);
+  return plan;
+}
+
+static void layer_name(char *buf, size_t size, int64_t layer, const char *tensor) {
+  snprintf(buf, size, "layers/%" PRId64 "/%s", layer, tensor);
+}
+
+static const ls_tensor *layer_tensor(const ls_trace *state, int64_t layer, const char *tensor) {
+  char name[LS_MAX_SPEC_NAME];
+  layer_name(name, sizeof name, layer, tensor);
+  return ls_trace_tensor(state, name);
+}
+
+/* ---- running ---- */
+
+static ls_status attn_open(session *v, const ls_trace *start, ls_error *err) {
+  const ls_attn_config *c = config_of(v);
+  v->history = calloc((size_t)c->n_layers, sizeof(ls_ring_history *));
+  if (v->history == NULL) return ls_fail(err, LS_INTERNAL, "out of memory");
+  v->n_history = c->n_layers;
+  for (int64_t l = 0; l < c->n_layers; l++) {
+    LS_TRY(ls_ring_history_new(&v->history[l], 1, c->window_size, c->head_dim, err));
+    const ls_tensor *window = layer_tensor(start, l, "window");
+    if (window == NULL) continue;
+    const ls_tensor ring = ls_tensor_make(window->dtype, 3, (int64_t[]){1, c->window_size, c->head_dim}, window->data);
+    LS_TRY(ls_ring_history_state(v->history[l], &ring, NULL, session_state_int(start, "position"), err));
+  }
+  return LS_OK;
+}
+
+static void attn_close(session *v) {
+  for (int64_t i = 0; i < v->n_history; i++) ls_ring_history_free(v->history[i]);
+  free(v->history);
+}
+
+/* One selection for all: a legal tie, or a near tie, that falls differently on one path is judged where it is made, and is not a difference
+ * in everything after it. */
+static ls_status attn_lead(session *v, step_run *s, ls_error *err) {
+  static const char *const choices[] = {"compress_idx", "candidates"};
+  (void)v;
+  for (int i = 0; i < 2; i++) {
+    const ls_tensor *t = ls_trace_tensor(s->step.expect, choices[i]);
+    if (t == NULL) t = ls_trace_tensor(s->cascaded[0].out, choices[i]);
+    if (t == NULL || ls_trace_find(s->lead, choices[i]) != NULL) continue;
+    if (s->lead == NULL) LS_TRY(ls_trace_new(&s->lead, "lead", err));
+    LS_TRY(ls_trace_add_view(s->lead, choices[i], t, err));
+  }
+  return LS_OK;
+}
+
+static ls_status attn_written(session *v, step_run *s, ls_error *err) {
+  (void)v;
+  if (s->cascaded[0].status != LS_OK) return LS_OK;
+  const ls_tensor *x = ls_trace_tensor(s->step.in, "x");
+  if (x == NULL) return ls_fail(err, LS_INTERNAL, "step %" PRId64 " ran without x", s->step.number);
+  s->base = s->step.start_pos;
+  s->rows = s->step.rows;
+  s->input = *x;
+  s->staged = true;
+  return LS_OK;
+}
+
+static ls_status attn_remember(session *v, const step_run *s, ls_error *err) {
+  if (!s->staged) return LS_OK;
+  const ls_tensor *kv = ls_trace_tensor(s->cascaded[0].out, "kv"), *bound = ls_trace_tensor(s->bounds, "kv");
+  if (kv == NULL) return LS_OK;
+  const int64_t dim[] = {1, kv->dim[0], kv->dim[1]};
+  const ls_tensor rows = ls_tensor_make(kv->dtype, 3, dim, kv->data);
+  const ls_tensor allowed = bound != NULL ? ls_tensor_make(bound->dtype, 3, dim, bound->data) : rows;
+  return ls_ring_history_write(v->history[s->step.layer], s->step.number, "forward", s->base, s->rows, &rows, NULL,
+                               bound != NULL ? &allowed : NULL, NULL, err);
+}
+
+/* ---- stages ---- */
+
+static ls_place_names attn_names(const session *v, const step_run *s, const ls_stage *stage) {
+  const ls_attn_plan plan = plan_of(v, s);
+  ls_place_names names = {.base = s->base, .newest = s->base + s->rows - 1};
+  if (strncmp(stage->axes, "slot", 4) == 0) names.capacity = strcmp(stage->name, "window") == 0 ? config_of(v)->window_size : plan.ratio;
+  if (strncmp(stage->axes, "latent", 6) == 0) {
+    names.base = ls_attn_group_position(&plan, 0);
+    names.stride = plan.ratio;
+  }
+  if (stage->head_dim_field != 0) names.head_dim = *(const int64_t *)((const char *)v->config + stage->head_width);
+  return names;
+}
+
+static int64_t attn_sub(const step_run *s) { return s->step.layer; }
+
+/* Scores that a selection was made by, and what they may be off by in all. Memory: free with selection_free. */
+typedef struct {
+  ls_selection of;
+  ls_tensor bound;
+} selection;
+
+static void selection_free(selection *s) { free(s->bound.data); }
+
+/* Steps and bound of index_score, in one number an element. */
+static ls_status total_of(ls_tensor *total, const session *v, const ls_tensor *score, const ls_tensor *bound, ls_error *err) {
+  const ls_stage *stage = ls_stage_find(v->config->layer, "index_score");
+  const int64_t n = ls_tensor_count(score);
+  float *data = malloc((size_t)n * sizeof *data + 1);
+  if (data == NULL) return ls_fail(err, LS_INTERNAL, "out of memory for the bounds of %" PRId64 " scores", n);
+  for (int64_t i = 0; i < n; i++) {
+    const double value = ls_tensor_get(score, i);
+    data[i] = isfinite(value) ? (float)(stage->steps * ls_step_at(v->config->act, value) + ls_tensor_get(bound, i)) : 0;
+  }
+  *total = ls_tensor_make(LS_F32, score->ndim, score->dim, data);
+  return LS_OK;
+}
+
+/* The selection of one side as it is judged. Isolated, all sides chose by the scores that they were given; but the fixture by its own,
+ * which differ from those by `bound` where it does not hold them. */
+static ls_status selection_of(selection *out, session *v, const step_run *s, int side, ls_mode mode, const char *what,
+                              const ls_trace *bounds, ls_error *err) {
+  memset(out, 0, sizeof *out);
+  const ls_trace *trace = side < 0 ? s->step.expect : mode == LS_CASCADED ? s->cascaded[side].out : s->isolated[side].out;
+  const ls_tensor *own = ls_trace_tensor(s->step.expect, "index_score"), *bound = ls_trace_tensor(bounds, "index_score");
+  out->of.idx = ls_trace_tensor(trace, what);
+  out->of.score = mode == LS_ISOLATED ? ls_trace_tensor(s->given, "index_score") : ls_trace_tensor(trace, "index_score");
+  if (side < 0 && own == NULL) out->of.score = ls_trace_tensor(s->given, "index_score");
+  if (out->of.score == NULL) return ls_fail(err, LS_INTERNAL, "step %" PRId64 ": a selection without scores", s->step.number);
+  const bool off = mode == LS_CASCADED || (side < 0 && own == NULL);
+  if (!off || bound == NULL) return LS_OK;
+  LS_TRY(total_of(&out->bound, v, out->of.score, bound, err));
+  out->of.bound = &out->bound;
+  return LS_OK;
+}
+
+static ls_select_rule rule_of(const session *v, const step_run *s, ls_mode mode) {
+  const ls_attn_plan plan = plan_of(v, s);
+  ls_select_rule rule = {.m = plan.m, .n = plan.n, .k = plan.k, .offset = plan.rows_a, .start_pos = plan.start_pos, .ratio = plan.ratio};
+  const ls_trace *before = mode == LS_CASCADED ? s->cascaded[0].before : s->isolated[0].before;
+  if (plan.masked) rule.mask = ls_trace_tensor(before, "candidates"); /* one for all: it was led, or given */
+  return rule;
+}
+
+static ls_candidate_rule candidate_rule(const session *v) {
+  return (ls_candidate_rule){.block = config_of(v)->candidate_block_size, .topk_blocks = config_of(v)->candidate_topk_blocks};
+}
+
+/* Of an index source after the candidate source only the scores inside the mask are defined. */
+static void judge_masked_score(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
+                               const ls_tensor *mask, ls_result *result) {
+  const ls_record *expected = a < 0 ? ls_trace_find(s->step.expect, stage->name) : NULL;
+  const ls_trace *side_a = a < 0 ? s->step.expect : mode == LS_CASCADED ? s->cascaded[a].out : s->isolated[a].out;
+  const ls_trace *side_b = mode == LS_CASCADED ? s->cascaded[b].out : s->isolated[b].out;
+  ls_compare_args args = {.stage = stage,
+                          .type = ls_stage_type(v->config, stage),
+                          .a = ls_trace_tensor(side_a, stage->name),
+                          .b = ls_trace_tensor(side_b, stage->name),
+                          .bound = ls_trace_tensor(bounds, stage->name),
+                          .only = mask,
+                          .steps = stage->steps,
+                          .has_tolerance = expected != NULL && expected->has_tolerance,
+                          .atol = expected != NULL ? expected->atol : 0,
+                          .rtol = expected != NULL ? expected->rtol : 0,
+                          .names = attn_names(v, s, stage)};
+  ls_compare_tensor(result, &args);
+}
+
+static ls_status attn_special(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
+                              bool *handled, ls_result *result, ls_error *err) {
+  const ls_select_rule rule = rule_of(v, s, mode);
+  *handled = true;
+  if (stage->holds == LS_HOLDS_INDICES) {
+    const ls_trace *side_a = a < 0 ? s->step.expect : mode == LS_CASCADED ? s->cascaded[a].out : s->isolated[a].out;
+    const ls_trace *side_b = mode == LS_CASCADED ? s->cascaded[b].out : s->isolated[b].out;
+    const ls_place_names names = attn_names(v, s, stage);
+    ls_compare_indices(result, stage, ls_trace_tensor(side_a, stage->name), ls_trace_tensor(side_b, stage->name), &names);
+    return LS_OK;
+  }
+  if (stage->holds == LS_HOLDS_SELECTION || stage->holds == LS_HOLDS_MASK) {
+    selection sa, sb = {.bound = {.data = NULL}};
+    ls_status status = selection_of(&sa, v, s, a, mode, stage->name, bounds, err);
+    if (status == LS_OK) status = selection_of(&sb, v, s, b, mode, stage->name, bounds, err);
+    if (status == LS_OK && stage->holds == LS_HOLDS_SELECTION) {
+      ls_compare_selections(result, &sa.of, &sb.of, &rule);
+    } else if (status == LS_OK) {
+      const ls_candidate_rule blocks = candidate_rule(v);
+      ls_compare_candidate_masks(result, &sa.of, &sb.of, &rule, &blocks);
+    }
+    selection_free(&sa);
+    selection_free(&sb);
+    return status;
+  }
+  if (rule.mask != NULL && strcmp(stage->name, "index_score") == 0) {
+    judge_masked_score(v, s, stage, a, b, mode, bounds, rule.mask, result);
+    return LS_OK;
+  }
+  *handled = false;
+  return LS_OK;
+}
+
+static ls_status attn_ring(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, ls_error *err) {
+  (void)v, (void)s, (void)stage, (void)a, (void)b, (void)mode, (void)err; /* the window is judged as values: it is small */
+  return LS_OK;
+}
+
+/* A wrong slot of the window: what does it hold? */
+static void attn_explain(session *v, const step_run *s, const ls_stage *stage, const ls_tensor *a, const ls_tensor *b, ls_result *result) {
+  if (strcmp(stage->name, "window") != 0 || !ls_tensor_same_shape(a, b) || !ls_tensor_is_dense(a) || !ls_tensor_is_dense(b)) return;
+  const int64_t dim[] = {1, a->dim[0], a->dim[1]};
+  const ls_tensor ring_a = ls_tensor_make(a->dtype, 3, dim, a->data), ring_b = ls_tensor_make(b->dtype, 3, dim, b->data);
+  ls_result ring;
+  ls_result_init(&ring);
+  ls_compare_ring(&ring, v->history[s->step.layer], stage, v->config->act, false, &ring_a, &ring_b, 0, 0);
+  if (ring.verdict == LS_FAIL && ring.note[0] != '\0') snprintf(result->note, sizeof result->note, "%s", ring.note);
+}
+
+/* ---- properties ---- */
+
+/* Rows of a tensor of the state that a step may change. */
+typedef struct {
+  const ls_attn_config *config;
+  const ls_attn_plan *plan;
+} writes;
+
+static bool may_write_slot(const writes *w, int64_t row) { return ls_attn_row_of_slot(w->config, w->plan, row) >= 0; }
+
+static bool may_write_cache(const writes *w, int64_t row) { return row >= w->plan->first_row && row < w->plan->first_row + w->plan->g; }
+
+/* Where the tokens of the open group wait: those of this step only. */
+static bool may_write_pool(const writes *w, int64_t row) {
+  const int64_t start = w->plan->start_pos, m = w->plan->m, ratio = w->plan->ratio;
+  const int64_t first = start == 0 ? m - m % ratio : start; /* at start_pos 0 whole groups never wait */
+  for (int64_t p = first; p < start + m; p++)
+    if (p % ratio == row) return true;
+  return false;
+}
+
+/* Every row outside `may` the same bytes in both; rows that one side does not hold count as never written. */
+static bool same_rows(const ls_tensor *a, const ls_tensor *b, const writes *w, bool (*may)(const writes *, int64_t), int64_t *row) {
+  const int64_t rows_a = a != NULL ? a->dim[0] : 0, rows_b = b != NULL ? b->dim[0] : 0;
+  for (int64_t r = 0; r < rows_a || r < rows_b; r++) {
+    *row = r;
+    if (may != NULL && may(w, r)) continue;
+    if (r >= rows_a || r >= rows_b) { /* a cache is saved up to its last written row */
+      const ls_tensor held = ls_tensor_slice(r < rows_a ? a : b, 0, r, 1);
+      for (int64_t i = 0; i < ls_tensor_count(&held); i++)
+        if (ls_tensor_get(&held, i) != 0) return false;
+      continue;
+    }
+    const ls_tensor ra = ls_tensor_slice(a, 0, r, 1), rb = ls_tensor_slice(b, 0, r, 1);
+    if (!ls_tensor_same_bytes(&ra, &rb)) return false;
+  }
+  return true;
+}
+
+/* Whether a tensor of the state may change in this step at all, and in which rows (NULL in *may: anywhere). */
+static bool may_change(const char *name, const ls_attn_plan *p, bool refused, bool (**may)(const writes *, int64_t)) {
+  static const struct {
+    const char *tensor;
+    bool (*rows)(const writes *, int64_t);
+    bool of_source;
+  } of_layer[] = {{"window", may_write_slot, false},
+                  {"compress_cache", may_write_cache, true},
+                  {"index_cache", may_write_cache, true},
+                  {"kv_state", may_write_pool, true},
+                  {"score_state", may_write_pool, true}};
+  *may = NULL;
+  if (refused) return false;
+  char full[LS_MAX_SPEC_NAME];
+  for (size_t i = 0; i < sizeof of_layer / sizeof of_layer[0]; i++) {
+    layer_name(full, sizeof full, p->layer, of_layer[i].tensor);
+    if (strcmp(name, full) != 0) continue;
+    *may = of_layer[i].rows;
+    return !of_layer[i].of_source || p->kv_source;
+  }
+  if (strcmp(name, "compress_source") == 0 || strcmp(name, "index_source") == 0) return p->kv_source;
+  if (strncmp(name, "topk_", 5) == 0) return p->index_source;
+  if (strncmp(name, "candidate", 9) == 0) return p->candidate_source;
+  return false;
+}
+
+/* What a forward may write, and nothing else: its layer's window slots, a source's cache rows and pooling slots, and what it publishes. */
+static void judge_write_set(const session *v, const step_run *s, const ls_run_result *r, ls_result *result) {
+  const ls_attn_plan plan = plan_of(v, s);
+  const writes w = {config_of(v), &plan};
+  const bool refused = r->status == LS_REFUSED;
+  *result = session_fact(true);
+  result->count = 0;
+  for (int pass = 0; pass < 2; pass++) { /* what after holds, then what only before held */
+    const ls_trace *from = pass == 0 ? r->after : r->before, *other = pass == 0 ? r->before : r->after;
+    for (int i = 0; i < from->n; i++) {
+      const char *name = from->rec[i].name;
+      const ls_tensor *t = &from->rec[i].t, *u = ls_trace_tensor(other, name);
+      if (pass == 1 && u != NULL) continue;
+      bool (*may)(const writes *, int64_t);
+      const bool changes = may_change(name, &plan, refused, &may);
+      if (changes && may == NULL) continue;
+      int64_t row = 0;
+      result->count++;
+      const bool same = u != NULL && t->ndim != u->ndim ? false : same_rows(u, t, &w, changes ? may : NULL, &row);
+      if (same) continue;
+      result->failing++;
+      if (result->verdict == LS_FAIL) continue;
+      result->verdict = LS_FAIL;
+      snprintf(result->note, sizeof result->note, "%s: row %" PRId64 " changed, and %s", name, row,
+               refused ? "the step was refused" : "the step does not write there");
+    }
+  }
+}
+
+/* What is published is exact: it must be the reference's. */
+static ls_status judge_published(session *v, const step_run *s, int p, ls_error *err) {
+  static const char *const integers[] = {"compress_source", "index_source",   "topk_rows",       "topk_width",
+                                         "topk_start",      "candidate_rows", "candidate_width", "candidate_start"};
+  ls_result result = session_fact(true);
+  for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
+    const int64_t expected = session_state_int(s->cascaded[0].after, integers[i]);
+    const int64_t found = session_state_int(s->cascaded[p].after, integers[i]);
+    if (expected == found || result.verdict == LS_FAIL) continue;
+    result = session_fact(false);
+    snprintf(result.note, sizeof result.note, "%s after the step: expected %" PRId64 ", found %" PRId64, integers[i], expected, found);
+  }
+  return session_property(v, s, "state", p, &result, err);
+}
+
+static void compare_stored(ls_result *result, const char *stage, const ls_tensor *rows, int64_t row, const ls_tensor *store, int64_t at,
+                           const char *name) {
+  bool same = store != NULL && at < store->dim[0] && store->ndim == 2 && store->dim[1] == rows->dim[1];
+  if (same) {
+    const ls_tensor a = ls_tensor_slice(rows, 0, row, 1), b = ls_tensor_slice(store, 0, at, 1);
+    same = ls_tensor_same_bytes(&a, &b);
+  }
+  result->count++;
+  if (same) return;
+  result->failing++;
+  if (result->verdict == LS_FAIL) return;
+  result->verdict = LS_FAIL;
+  snprintf(result->note, sizeof result->note, "%s: row %" PRId64 " does not hold the recorded %s of row %" PRId64, name, at, stage, row);
+}
+
+/* What a path recorded of a stage and what it stored must be the same bytes: else one of them was not what the next reader gets. */
+static ls_status judge_stored(session *v, const step_run *s, int p, ls_error *err) {
+  const ls_attn_plan plan = plan_of(v, s);
+  const ls_trace *out = s->cascaded[p].out, *after = s->cascaded[p].after;
+  ls_result result = session_fact(true);
+  result.count = 0;
+  const ls_tensor *kv = ls_trace_tensor(out, "kv"), *window = layer_tensor(after, plan.layer, "window");
+  for (int64_t slot = 0; kv != NULL && slot < config_of(v)->window_size; slot++) {
+    const int64_t row = ls_attn_row_of_slot(config_of(v), &plan, slot);
+    if (row >= 0) compare_stored(&result, "kv", kv, row, window, slot, "window");
+  }
+  static const char *const caches[2][2] = {{"compress_kv", "compress_cache"}, {"index_k", "index_cache"}};
+  for (int i = 0; i < 2; i++) {
+    const ls_tensor *rows = ls_trace_tensor(out, caches[i][0]), *cache = layer_tensor(after, plan.layer, caches[i][1]);
+    for (int64_t g = 0; rows != NULL && g < plan.g; g++) {
+      compare_stored(&result, caches[i][0], rows, g, cache, plan.first_row + g, caches[i][1]);
+    }
+  }
+  return session_property(v, s, "stored", p, &result, err);
+}
+
+/* A path's own choice, by its own scores, exactly; the fixture's by the fixture's, where any choice among equals will do. */
+static ls_status judge_choice(session *v, const step_run *s, int p, ls_error *err) {
+  const ls_trace *out = p < 0 ? s->step.expect : s->cascaded[p].out;
+  const ls_tensor *score = ls_trace_tensor(out, "index_score"), *idx = ls_trace_tensor(out, "compress_idx"),
+                  *mask = ls_trace_tensor(out, "candidates");
+  ls_select_rule rule = rule_of(v, s, p < 0 ? LS_ISOLATED : LS_CASCADED);
+  rule.lower_wins = p >= 0;
+  ls_result result;
+  if (score != NULL && idx != NULL) {
+    const ls_selection of = {.idx = idx, .score = score};
+    ls_result_init(&result);
+    ls_compare_selection(&result, &of, &rule);
+    LS_TRY(session_property(v, s, "selection", p, &result, err));
+  }
+  if (score != NULL && mask != NULL) {
+    const ls_selection of = {.idx = mask, .score = score};
+    const ls_candidate_rule blocks = candidate_rule(v);
+    ls_result_init(&result);
+    ls_compare_candidates(&result, &of, &rule, &blocks);
+    LS_TRY(session_property(v, s, "selection", p, &result, err));
+  }
+  return LS_OK;
+}
+
+/* The production form (untraced, nothing given) of the same step from the same state must leave the same state, byte for byte; of what it
+ * publishes, its own choice. */
+static ls_status judge_untraced(session *v, const step_run *s, int p, ls_error *err) {
+  const ls_step *step = &s->step;
+  const ls_run_result *r = &s->cascaded[p];
+  ls_trace *after = NULL;
+  bool refused = false;
+  ls_status status;
+  LS_TRY_OUT(ls_run_sequence(&v->run[p], &step, 1, r->before, &after, &refused, err));
+  ls_result result = session_fact(!refused);
+  if (refused) snprintf(result.note, sizeof result.note, "refused untraced, done traced");
+  for (int i = 0; !refused && i < r->after->n && result.verdict == LS_PASS; i++) {
+    const char *name = r->after->rec[i].name;
+    const ls_tensor *a = &r->after->rec[i].t, *own = NULL, *b = ls_trace_tensor(after, name);
+    if (strcmp(name, "topk_idxs") == 0) own = ls_trace_tensor(r->out, "compress_idx");
+    if (strcmp(name, "candidates") == 0) own = ls_trace_tensor(r->out, "candidates");
+    if (own != NULL) a = own;
+    if (b != NULL && ls_tensor_same_bytes(a, b)) continue;
+    result = session_fact(false);
+    snprintf(result.note, sizeof result.note, "%s after the step: not the bytes that the traced step left", name);
+  }
+  status = session_property(v, s, "untraced", p, &result, err);
+out:
+  ls_trace_free(after);
+  return status;
+}
+
+/* The same window, byte for byte, when the rows of a prefill of up to 16 are decoded one by one. Only a layer without compressed rows can
+ * be run alone. */
+static ls_status judge_split(session *v, const step_run *s, int p, ls_error *err) {
+  enum { MOST = 16 };
+  if (s->step.start_pos != 0 || s->rows < 2 || s->rows > MOST || plan_of(v, s).ratio != 0) return LS_OK;
+  ls_step step[MOST];
+  const ls_step *steps[MOST];
+  ls_tensor rows[MOST];
+  ls_trace *after = NULL;
+  bool refused = false;
+  ls_status status = LS_OK;
+  memset(step, 0, sizeof step);
+  for (int64_t t = 0; t < s->rows; t++) {
+    steps[t] = &step[t];
+    step[t] = (ls_step){.number = s->step.number, .op = LS_OP_FORWARD, .layer = s->step.layer, .start_pos = t, .rows = 1, .cursor = -1};
+    rows[t] = ls_tensor_slice(&s->input, 0, t, 1);
+    LS_TRY_OUT(ls_trace_new(&step[t].in, "input", err));
+    LS_TRY_OUT(ls_trace_add_view(step[t].in, "x", &rows[t], err));
+  }
+  LS_TRY_OUT(ls_run_sequence(&v->run[p], steps, (int)s->rows, s->cascaded[p].before, &after, &refused, err));
+  ls_result result = session_fact(false);
+  if (refused) {
+    snprintf(result.note, sizeof result.note, "a row of the prefill, decoded alone, was refused");
+  } else {
+    char name[LS_MAX_SPEC_NAME];
+    layer_name(name, sizeof name, s->step.layer, "window");
+    const char *const names[] = {name, NULL};
+    const ls_place_names place = {.newest = s->rows - 1, .capacity = config_of(v)->window_size};
+    ls_compare_same_bytes(&result, s->cascaded[p].after, after, names, &place);
+  }
+  status = session_property(v, s, "split", p, &result, err);
+out:
+  for (int64_t t = 0; t < s->rows; t++) ls_trace_free(step[t].in);
+  ls_trace_free(after);
+  return status;
+}
+
+static ls_status attn_expected(session *v, const step_run *s, ls_error *err) { return judge_choice(v, s, -1, err); }
+
+static ls_status attn_path(session *v, const step_run *s, int p, ls_error *err) {
+  const ls_run_result *r = &s->cascaded[p];
+  ls_result result;
+  LS_TRY(session_judge_refusal(v, s, p, err));
+  judge_write_set(v, s, r, &result);
+  LS_TRY(session_property(v, s, "write-set", p, &result, err));
+  if (p > 0) LS_TRY(judge_published(v, s, p, err));
+  if (!s->staged || r->status != LS_OK) return LS_OK;
+  LS_TRY(judge_stored(v, s, p, err));
+  LS_TRY(judge_choice(v, s, p, err));
+  if (session_wanted(v, "untraced", -1)) LS_TRY(judge_untraced(v, s, p, err));
+  if (session_wanted(v, "split", -1)) LS_TRY(judge_split(v, s, p, err));
+  return LS_OK;
+}
+
+const session_layer session_attn = {
+    .layer = &ls_layer_attn_v41,
+    .input = "x",
+    .open = attn_open,
+    .close = attn_close,
+    .lead = attn_lead,
+    .written = attn_written,
+    .remember = attn_remember,
+    .judge_special = attn_special,
+    .judge_ring = attn_ring,
+    .names = attn_names,
+    .sub = attn_sub,
+    .explain = attn_explain,
+    .judge_expected = attn_expected,
+    .judge_path = attn_path,
+};

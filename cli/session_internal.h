@@ -1,0 +1,110 @@
+/* session_internal: what the files of a verify session share. verify_session.c runs the paths, session_stage.c judges stages,
+ * session_dflash.c and session_attn.c hold what only one layer has: rings, selections, and the properties of its operations. */
+#ifndef LS_SESSION_INTERNAL_H
+#define LS_SESSION_INTERNAL_H
+
+#include "../layers/ls_run.h"
+#include "verify_session.h"
+
+typedef struct session session;
+typedef struct step_run step_run;
+
+/* What a session asks of a layer. */
+typedef struct {
+  const ls_layer *layer;
+  const char *input; /* the name under which bounds and given stages hold the step's input */
+
+  ls_status (*open)(session *v, const ls_trace *start, ls_error *err); /* what is remembered over steps */
+  void (*close)(session *v);
+
+  /* What the cascaded runs of all paths must follow (attn_v41: one selection), from the fixture; after the reference ran, from it where the
+   * fixture says nothing. NULL: nothing to follow. */
+  ls_status (*lead)(session *v, step_run *s, ls_error *err);
+
+  /* After the reference ran cascaded: fills s->staged, and where it is set s->input. */
+  ls_status (*written)(session *v, step_run *s, ls_error *err);
+
+  /* After all paths ran. */
+  ls_status (*remember)(session *v, const step_run *s, ls_error *err);
+
+  /* A stage whose verdict is not element by element, held by both sides in one shape. *handled stays false: it is an ordinary one. */
+  ls_status (*judge_special)(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
+                             bool *handled, ls_result *result, ls_error *err);
+
+  /* A whole ring after the operation (stages with is_ring). */
+  ls_status (*judge_ring)(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, ls_error *err);
+
+  /* The places of a stage's elements. */
+  ls_place_names (*names)(const session *v, const step_run *s, const ls_stage *stage);
+  int64_t (*sub)(const step_run *s); /* the layer that the whole step is of; -1: none */
+
+  /* A failing stage's result is handed in for what the layer can add to its note. May be NULL. */
+  void (*explain)(session *v, const step_run *s, const ls_stage *stage, const ls_tensor *a, const ls_tensor *b, ls_result *result);
+
+  /* Properties of the fixture's own values, and of path p. */
+  ls_status (*judge_expected)(session *v, const step_run *s, ls_error *err);
+  ls_status (*judge_path)(session *v, const step_run *s, int p, ls_error *err);
+} session_layer;
+
+extern const session_layer session_dflash, session_attn;
+
+enum { LS_TIMED_LAYERS = LS_ATTN_MAX_LAYERS };
+
+typedef struct {
+  int64_t runs; /* cascaded and traced */
+  double sum[LS_MAX_PATHS], least[LS_MAX_PATHS];
+} session_time;
+
+struct session {
+  const ls_verify_options *options;
+  const session_layer *hooks;
+  int n_paths; /* of options->path that run here */
+  ls_report *report;
+  ls_fixture *fixture;
+  const ls_config *config;
+  const ls_trace *weights;
+  ls_run run[LS_MAX_PATHS];
+  ls_ring_history **history; /* dflash: one; attn_v41: one a layer */
+  int64_t n_history;
+  /* attn_v41: where isolated steps start: the reference's state with the fixture's values stored in place of its own; and what states may
+   * be off by: cascaded, and the fixture's against `isolated` */
+  ls_trace *isolated, *cascaded_bounds, *golden_bounds;
+  session_time time[2][LS_TIMED_LAYERS]; /* rows > 1, one row; by layer of the step */
+};
+
+/* One step through every path: [0] is the reference. */
+struct step_run {
+  ls_step step; /* as loaded; base filled in for context_write */
+  int64_t base, rows;
+  bool staged;     /* the step has stages to judge */
+  ls_tensor input; /* where staged */
+  ls_run_result cascaded[LS_MAX_PATHS], isolated[LS_MAX_PATHS];
+  ls_trace *lead;          /* what cascaded runs follow; NULL: their own */
+  ls_trace *values;        /* the reference's stages and the step's input: bounds are evaluated from these */
+  ls_trace *given;         /* what isolated stages read: golden where the fixture holds it, else what the reference makes of that */
+  ls_trace *golden;        /* of it, what the fixture holds */
+  ls_trace *bounds;        /* cascaded: everything carried */
+  ls_trace *golden_bounds; /* isolated, golden-ref */
+};
+
+/* ---- verify_session.c ---- */
+
+ls_stage_kind session_kind_of(const session *v, const step_run *s, int path, const char *stage);
+bool session_wanted(const session *v, const char *stage, int64_t sub);
+const char *session_pair(char buf[64], const session *v, int a, int b); /* "golden-ref" for a -1; returns buf */
+
+/* The i64 [1] of a state trace; 0 where it has none. */
+int64_t session_state_int(const ls_trace *state, const char *name);
+
+/* ---- session_stage.c ---- */
+
+/* Every stage of one pair (a -1: the fixture) in both modes. */
+ls_status session_judge_stages(session *v, const step_run *s, int a, int b, const ls_trace *own, ls_error *err);
+
+ls_status session_property(session *v, const step_run *s, const char *property, int path, const ls_result *result, ls_error *err);
+ls_result session_fact(bool holds); /* of one thing; the caller adds the note */
+
+/* Refused or not, as the fixture says. */
+ls_status session_judge_refusal(session *v, const step_run *s, int p, ls_error *err);
+
+#endif

@@ -1,0 +1,145 @@
+/* Judging stages: any two traces of a step, stage by stage, each by its bound. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "session_internal.h"
+
+/* The recorded stage that ends the group of a fused one; NULL: nothing of it can be judged. */
+static const char *group_end(const session *v, const step_run *s, int path, const char *stage) {
+  const ls_layer *layer = v->config->layer;
+  for (int i = 0; i < layer->n_stages; i++) {
+    const ls_stage *next = &layer->stages[i];
+    for (int k = 0; k < LS_MAX_INPUTS && next->input[k] != NULL; k++) {
+      if (next->is_ring || strcmp(next->input[k], stage) != 0) continue;
+      const char *end = session_kind_of(v, s, path, next->name) == LS_STAGE_FUSED ? group_end(v, s, path, next->name) : next->name;
+      if (end != NULL && ls_trace_find(s->cascaded[path].out, end) != NULL) return end;
+    }
+  }
+  return NULL;
+}
+
+/* A path that says FUSED must record where the group ends, and must not record what it says it never has. */
+static void judge_fused(const session *v, const step_run *s, int path, const ls_stage *stage, ls_result *result) {
+  const char *name = v->run[path].path->name;
+  if (ls_trace_find(s->cascaded[path].out, stage->name) != NULL) {
+    result->verdict = LS_FAIL;
+    snprintf(result->note, sizeof result->note, "path %s says that it fuses this stage, and records it", name);
+  } else if (group_end(v, s, path, stage->name) == NULL) {
+    result->verdict = LS_MISSING;
+    snprintf(result->note, sizeof result->note, "path %s says that it fuses this stage, and records no stage that ends the group", name);
+  } else {
+    result->verdict = LS_FUSED;
+  }
+}
+
+/* Both sides ran ls_gemm: the reference always does. */
+static bool same_code(int a, ls_stage_kind kind_a, ls_stage_kind kind_b) {
+  return kind_b == LS_STAGE_SHARED && (a == 0 || kind_a == LS_STAGE_SHARED);
+}
+
+/* Element for element. first: along the axis "layer", where the views are of one of them. */
+static void compare_values(session *v, const step_run *s, const ls_stage *stage, const ls_record *expected, const ls_tensor *a,
+                           const ls_tensor *b, const ls_tensor *bound, int64_t first, ls_result *result) {
+  ls_compare_args args = {.stage = stage,
+                          .type = ls_stage_type(v->config, stage),
+                          .a = a,
+                          .b = b,
+                          .bound = bound,
+                          .steps = stage->steps,
+                          .has_tolerance = expected != NULL && expected->has_tolerance,
+                          .atol = expected != NULL ? expected->atol : 0,
+                          .rtol = expected != NULL ? expected->rtol : 0,
+                          .names = v->hooks->names(v, s, stage),
+                          .first_layer = first};
+  ls_compare_tensor(result, &args);
+}
+
+/* One stage of one pair in one mode, drafter layer by drafter layer where the stage has that axis. a -1: the fixture's expected values. */
+static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
+                             ls_error *err) {
+  const ls_run_result *side_b = mode == LS_CASCADED ? &s->cascaded[b] : &s->isolated[b];
+  const ls_run_result *side_a = a < 0 ? NULL : mode == LS_CASCADED ? &s->cascaded[a] : &s->isolated[a];
+  const ls_record *expected = a < 0 ? ls_trace_find(s->step.expect, stage->name) : NULL;
+  const ls_tensor *ta = a < 0 ? (expected ? &expected->t : NULL) : ls_trace_tensor(side_a->out, stage->name);
+  const ls_tensor *tb = ls_trace_tensor(side_b->out, stage->name);
+  const ls_tensor *bound = ls_trace_tensor(bounds, stage->name);
+  ls_stage_kind kind_b = session_kind_of(v, s, b, stage->name);
+  ls_stage_kind kind_a = a < 0 ? LS_STAGE_OWN : session_kind_of(v, s, a, stage->name);
+  if (kind_b == LS_STAGE_ABSENT && ta == NULL) return LS_OK;
+  if (a < 0 && ta == NULL && stage->finer) return LS_OK; /* fixtures seldom hold it, and it says nothing that a fused one does not */
+
+  char pair[64];
+  session_pair(pair, v, a, b);
+  const bool by_layer = strncmp(stage->axes, "layer", 5) == 0;
+  const ls_tensor *shaped = ta != NULL ? ta : tb;
+  const int64_t layers = by_layer && shaped != NULL ? shaped->dim[0] : 1;
+  for (int64_t l = 0; l < layers; l++) {
+    const int64_t sub = by_layer && shaped != NULL ? l : v->hooks->sub(s);
+    if (!session_wanted(v, stage->name, sub)) continue;
+    ls_result result;
+    ls_result_init(&result);
+    bool handled = false;
+    if (kind_a == LS_STAGE_FUSED || kind_b == LS_STAGE_FUSED) {
+      judge_fused(v, s, kind_b == LS_STAGE_FUSED ? b : a, stage, &result);
+    } else if (a < 0 && ta == NULL) {
+      result.verdict = LS_NOT_HELD;
+    } else if (ta == NULL || tb == NULL) {
+      result.verdict = LS_MISSING;
+      snprintf(result.note, sizeof result.note, "path %s did not record it", v->run[tb == NULL ? b : a].path->name);
+    } else if (!ls_tensor_same_shape(ta, tb)) {
+      compare_values(v, s, stage, NULL, ta, tb, NULL, 0, &result);
+    } else {
+      LS_TRY(v->hooks->judge_special(v, s, stage, a, b, mode, bounds, &handled, &result, err));
+      ls_tensor va = by_layer ? ls_tensor_slice(ta, 0, l, 1) : *ta;
+      ls_tensor vb = by_layer ? ls_tensor_slice(tb, 0, l, 1) : *tb;
+      ls_tensor vbound = bound != NULL && by_layer ? ls_tensor_slice(bound, 0, l, 1) : bound != NULL ? *bound : (ls_tensor){.data = NULL};
+      if (!handled) compare_values(v, s, stage, expected, &va, &vb, bound != NULL ? &vbound : NULL, l, &result);
+      if (result.verdict == LS_FAIL && v->hooks->explain != NULL) v->hooks->explain(v, s, stage, ta, tb, &result);
+      if (a >= 0 && same_code(a, kind_a, kind_b) && result.verdict == LS_PASS) result.verdict = LS_SHARED;
+    }
+    LS_TRY(ls_report_stage(v->report, s->step.number, stage->name, sub, pair, mode, &result, err));
+  }
+  return LS_OK;
+}
+
+ls_status session_judge_stages(session *v, const step_run *s, int a, int b, const ls_trace *own, ls_error *err) {
+  for (int i = 0; i < v->config->layer->n_stages; i++) {
+    const ls_stage *stage = &v->config->layer->stages[i];
+    if (stage->is_ring) {
+      if (s->staged) LS_TRY(v->hooks->judge_ring(v, s, stage, a, b, LS_ISOLATED, err));
+      LS_TRY(v->hooks->judge_ring(v, s, stage, a, b, LS_CASCADED, err));
+    } else if (s->staged) {
+      LS_TRY(judge_stage(v, s, stage, a, b, LS_ISOLATED, own, err));
+      LS_TRY(judge_stage(v, s, stage, a, b, LS_CASCADED, s->bounds, err));
+    }
+  }
+  return LS_OK;
+}
+
+/* ---- properties ---- */
+
+ls_status session_property(session *v, const step_run *s, const char *property, int path, const ls_result *result, ls_error *err) {
+  if (!session_wanted(v, property, -1)) return LS_OK;
+  return ls_report_property(v->report, s->step.number, property, path < 0 ? "golden" : v->run[path].path->name, result, err);
+}
+
+ls_result session_fact(bool holds) {
+  ls_result result;
+  ls_result_init(&result);
+  result.count = 1;
+  result.failing = holds ? 0 : 1;
+  result.bit_equal = holds ? 1 : 0;
+  result.verdict = holds ? LS_PASS : LS_FAIL;
+  return result;
+}
+
+ls_status session_judge_refusal(session *v, const step_run *s, int p, ls_error *err) {
+  const ls_run_result *r = &s->cascaded[p];
+  const bool refused = r->status == LS_REFUSED;
+  ls_result result = session_fact(refused == s->step.expect_refused);
+  if (result.verdict == LS_FAIL)
+    snprintf(result.note, sizeof result.note, "%s: expected %s, found %s%s", ls_op_name(s->step.op),
+             s->step.expect_refused ? "refused" : "ok", refused ? "refused: " : "ok", refused ? r->why.text : "");
+  return session_property(v, s, "refusal", p, &result, err);
+}
