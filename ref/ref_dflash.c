@@ -3,77 +3,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "ref_check.h"
 #include "ref_linear.h"
 #include "ref_norm.h"
 #include "ref_rope.h"
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static double seconds_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* ---- checks of what comes from outside ---- */
-
-/* "bf16 [96, 288]" or, with more than one type allowed, "bf16, f16 or f32 [96]" */
-static const char *spec_text(char *buf, size_t size, const ls_tensor_spec *spec) {
-  char dims[96], types[48] = "";
-  for (int type = 0, left = __builtin_popcount(spec->dtypes); type < LS_DTYPES; type++) {
-    if ((spec->dtypes >> type & 1u) == 0) continue;
-    left--;
-    size_t used = strlen(types);
-    snprintf(types + used, sizeof types - used, "%s%s", ls_dtype_name((ls_dtype)type), left == 0 ? "" : left == 1 ? " or " : ", ");
-  }
-  snprintf(buf, size, "%s %s", types, ls_dims_text(dims, sizeof dims, spec->ndim, spec->dim));
-  return buf;
-}
-
-/* One tensor of a trace against its spec. *found is NULL where it is absent and need not be there. */
-static ls_status check_tensor(const ls_tensor **found, const ls_trace *trace, const char *where, const ls_tensor_spec *spec,
-                              ls_error *err) {
-  char expected[160], dims[96];
-  const ls_tensor *t = *found = ls_trace_tensor(trace, spec->name);
-  if (t == NULL && !spec->required) return LS_OK;
-  spec_text(expected, sizeof expected, spec);
-  if (t == NULL) return ls_fail(err, LS_BAD_FIXTURE, "%s%s: expected %s, found nothing", where, spec->name, expected);
-  bool sound = t->place == LS_HOST && (spec->dtypes >> t->dtype & 1u) == 1u && t->ndim == spec->ndim;
-  for (int d = 0; d < spec->ndim; d++) sound = sound && t->dim[d] == spec->dim[d];
-  if (sound) return LS_OK;
-  return ls_fail(err, LS_BAD_FIXTURE, "%s%s: expected %s, found %s%s %s", where, spec->name, expected,
-                 t->place == LS_HOST ? "" : "in device memory ", ls_dtype_name(t->dtype), ls_dims_text(dims, sizeof dims, t->ndim, t->dim));
-}
-
 /* ---- open, close ---- */
-
-static ls_status check_weights(const ls_config *config, const ls_trace *weights, ls_dtype wide, ls_error *err) {
-  ls_spec_list list = {0};
-  int64_t elements = 0;
-  ls_status status;
-  LS_TRY_OUT(config->layer->weight_specs(config, &list, err));
-  for (int i = 0; i < list.n; i++) {
-    const ls_tensor *t;
-    LS_TRY_OUT(check_tensor(&t, weights, "weights/", &list.spec[i], err));
-    elements += ls_tensor_count(t);
-  }
-  /* asked before anything is allocated: Linux hands out memory that it does not have */
-  const ls_dflash_config *c = &config->dflash;
-  int64_t bytes = elements * (int64_t)ls_dtype_size(wide);
-  bytes += (2 * c->layers * c->ring_capacity * c->kv_dim + c->max_rows * c->fc_in) *
-           (int64_t)ls_dtype_size(wide == LS_F64 ? LS_F64 : config->act);
-  const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  if (pages > 0 && page > 0 && bytes / page > pages) {
-    status = ls_fail(err, LS_INTERNAL, "ref: weights and state need %lld bytes of memory, this machine has %lld", (long long)bytes,
-                     (long long)(pages * page));
-  }
-out:
-  ls_spec_free(&list);
-  return status;
-}
 
 static ls_status widen(ls_ref_dflash *ref, ls_tensor *to, const ls_trace *weights, const char *name, ls_error *err) {
   const ls_tensor *from = ls_trace_tensor(weights, name);
@@ -88,7 +26,9 @@ ls_status ls_ref_dflash_open(ls_ref_dflash **ref, const ls_config *config, const
   ls_ref_dflash *r = NULL;
   ls_status status;
   *ref = NULL;
-  LS_TRY(check_weights(config, weights, wide, err));
+  const int64_t state_bytes = (2 * c->layers * c->ring_capacity * c->kv_dim + c->max_rows * c->fc_in) *
+                              (int64_t)ls_dtype_size(wide == LS_F64 ? LS_F64 : config->act);
+  LS_TRY(ls_ref_check_weights(config, weights, wide, state_bytes, err));
 
   r = calloc(1, sizeof *r);
   if (r == NULL) return ls_fail(err, LS_INTERNAL, "out of memory: %zu bytes for the reference", sizeof *r);
@@ -163,19 +103,6 @@ ls_status ls_ref_dflash_save(const ls_ref_dflash *ref, ls_trace *state, ls_error
   return save_tensor(state, "capture_rows", &rows_t, err);
 }
 
-static ls_status read_integer(int64_t *value, const ls_trace *state, const char *name, ls_error *err) {
-  const ls_tensor *t = ls_trace_tensor(state, name);
-  *value = 0;
-  if (t == NULL) return LS_OK;
-  if (t->place != LS_HOST || ls_tensor_count(t) != 1 || ls_dtype_is_float(t->dtype)) {
-    char dims[96];
-    return ls_fail(err, LS_BAD_FIXTURE, "state: %s: expected one integer, found %s %s", name, ls_dtype_name(t->dtype),
-                   ls_dims_text(dims, sizeof dims, t->ndim, t->dim));
-  }
-  *value = (int64_t)ls_tensor_get(t, 0); /* exact: what is not below 2^53 is refused as it is */
-  return LS_OK;
-}
-
 static ls_status load_tensor(const ls_tensor *to, const ls_tensor *from, ls_error *err) {
   if (from == NULL) {
     set_zero(to);
@@ -189,9 +116,9 @@ ls_status ls_ref_dflash_load(ls_ref_dflash *ref, const ls_trace *state, ls_error
   const ls_tensor *k_ring = NULL, *v_ring = NULL, *capture = NULL;
   ls_dflash_state next;
   ls_status status;
-  LS_TRY_OUT(read_integer(&next.cursor, state, "cursor", err));
-  LS_TRY_OUT(read_integer(&next.capture_base, state, "capture_base", err));
-  LS_TRY_OUT(read_integer(&next.capture_rows, state, "capture_rows", err));
+  LS_TRY_OUT(ls_ref_read_integer(&next.cursor, state, "cursor", 0, err));
+  LS_TRY_OUT(ls_ref_read_integer(&next.capture_base, state, "capture_base", 0, err));
+  LS_TRY_OUT(ls_ref_read_integer(&next.capture_rows, state, "capture_rows", 0, err));
   LS_TRY_OUT(ls_dflash_state_check(&ref->config.dflash, &next, err));
 
   LS_TRY_OUT(ref->config.layer->state_specs(&ref->config, &list, err));
@@ -201,7 +128,7 @@ ls_status ls_ref_dflash_load(ls_ref_dflash *ref, const ls_trace *state, ls_error
     if (strcmp(spec->name, "capture") == 0 && t != NULL && t->ndim == 2 && t->dim[0] >= next.capture_rows && t->dim[0] < spec->dim[0]) {
       spec->dim[0] = t->dim[0]; /* the rows a fixture holds */
     }
-    LS_TRY_OUT(check_tensor(&t, state, "state: ", spec, err));
+    LS_TRY_OUT(ls_ref_check_tensor(&t, state, "state: ", spec, err));
     if (strcmp(spec->name, "k_ring") == 0) k_ring = t;
     if (strcmp(spec->name, "v_ring") == 0) v_ring = t;
     if (strcmp(spec->name, "capture") == 0) capture = t;
@@ -221,22 +148,6 @@ out:
 }
 
 /* ---- capture and draft_write ---- */
-
-ls_status ls_ref_dflash_check_inputs(const ls_ref_dflash *ref, const ls_step *step, ls_error *err) {
-  ls_spec_list list = {0};
-  char where[48];
-  ls_status status;
-  snprintf(where, sizeof where, "step %04lld: in/", (long long)step->number);
-  LS_TRY_OUT(ref->config.layer->input_specs(&ref->config, step, &list, err));
-  for (int i = 0; i < list.n; i++) {
-    const ls_tensor *t;
-    list.spec[i].required = true; /* the step was let through, whatever the fixture expected of it */
-    LS_TRY_OUT(check_tensor(&t, step->in, where, &list.spec[i], err));
-  }
-out:
-  ls_spec_free(&list);
-  return status;
-}
 
 void ls_ref_dflash_capture(ls_ref_dflash *ref, const ls_step *step) {
   const ls_tensor rows = ls_tensor_slice(&ref->capture, 0, 0, step->rows);
@@ -278,7 +189,7 @@ static ls_status read_given(ls_tensor *t, ls_ref_write *w, const ls_ref_dflash *
   const ls_tensor *from;
   snprintf(spec.name, sizeof spec.name, "%s", name);
   for (int d = 0; d < LS_MAX_DIMS; d++) spec.dim[d] = d < ndim ? dim[d] : 1;
-  LS_TRY(check_tensor(&from, given, "given stage ", &spec, err));
+  LS_TRY(ls_ref_check_tensor(&from, given, "given stage ", &spec, err));
   if (from == NULL) return LS_OK;
   char copy[LS_MAX_SPEC_NAME + 8];
   snprintf(copy, sizeof copy, "given %s", name);
@@ -288,7 +199,7 @@ static ls_status read_given(ls_tensor *t, ls_ref_write *w, const ls_ref_dflash *
 
 ls_status ls_ref_write_begin(ls_ref_write *w, const ls_ref_dflash *ref, int64_t rows, const ls_trace *given, ls_trace *out, ls_error *err) {
   const ls_dflash_config *c = &ref->config.dflash;
-  *w = (ls_ref_write){.base = ref->state.capture_base, .rows = rows, .out = out};
+  *w = (ls_ref_write){.base = ref->state.capture_base, .rows = rows};
   w->spans = ls_ring_spans(w->span, w->base, rows, c->ring_capacity);
   LS_TRY(ls_trace_new(&w->memory, "ref context_write", err));
 
@@ -320,7 +231,7 @@ ls_status ls_ref_write_begin(ls_ref_write *w, const ls_ref_dflash *ref, int64_t 
       LS_TRY(ls_trace_add(out, per_layer[i], ref->stored, 3, kv, &unused, err));
     }
   }
-  w->mark = seconds_now();
+  ls_ref_record_start(&w->recorder, out);
   return LS_OK;
 }
 
@@ -329,40 +240,27 @@ void ls_ref_write_end(ls_ref_write *w) {
   w->memory = NULL;
 }
 
-static ls_record *record_of(ls_ref_write *w, const char *name) {
-  ls_record *rec = ls_trace_find(w->out, name);
-  const double now = seconds_now();
-  if (rec != NULL) rec->seconds = now - w->mark;
-  return rec;
-}
-
-static void record(ls_ref_write *w, const char *name, const ls_tensor *t) {
-  ls_record *rec = record_of(w, name);
-  if (rec != NULL) ls_tensor_copy(&rec->t, t, NULL);
-  w->mark = seconds_now();
-}
-
 static void record_slots(const ls_ref_dflash *ref, ls_ref_write *w, const char *name, const ls_tensor *ring) {
-  ls_record *rec = record_of(w, name);
+  ls_record *rec = ls_ref_record_of(&w->recorder, name);
   for (int64_t layer = 0; rec != NULL && layer < ref->config.dflash.layers; layer++) {
     for (int i = 0; i < w->spans; i++) {
       const ls_tensor to = rows_of(&rec->t, layer, &w->span[i]), from = slots(ring, layer, &w->span[i]);
       ls_tensor_copy(&to, &from, NULL);
     }
   }
-  w->mark = seconds_now();
+  ls_ref_record_resume(&w->recorder);
 }
 
 /* 1. ctx_combined [rows, hidden] = GEMM(capture, fc) */
 void ls_ref_ctx_combined(const ls_ref_dflash *ref, ls_ref_write *w) {
   ls_ref_linear(&w->combined, 1, &w->captured, &ref->fc, w->wide_x.data, w->wide_y.data);
-  record(w, "ctx_combined", &w->combined);
+  ls_ref_record(&w->recorder, "ctx_combined", &w->combined);
 }
 
 /* 2. ctx_normed [rows, hidden] = RMSNorm(ctx_combined, hidden_norm) */
 void ls_ref_ctx_normed(const ls_ref_dflash *ref, ls_ref_write *w) {
   ls_ref_rms_norm(&w->normed, &w->combined_in, &ref->hidden_norm, ref->config.dflash.rms_eps, w->wide_x.data);
-  record(w, "ctx_normed", &w->normed);
+  ls_ref_record(&w->recorder, "ctx_normed", &w->normed);
 }
 
 /* 3. k_proj, v_proj [layers, rows, kv_dim] = GEMM(ctx_normed, W of the layer), straight into the slots, in two spans at the ring's end */

@@ -11,6 +11,7 @@
 
 #include "../core/ls_ring.h"
 #include "../layers/ls_dflash.h"
+#include "ref_record.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,9 +44,6 @@ void ls_ref_dflash_close(ls_ref_dflash *ref); /* NULL is fine */
 ls_status ls_ref_dflash_save(const ls_ref_dflash *ref, ls_trace *state, ls_error *err);
 ls_status ls_ref_dflash_load(ls_ref_dflash *ref, const ls_trace *state, ls_error *err);
 
-/* The inputs of a step, checked against the layer's specs: LS_BAD_FIXTURE names one that is missing or of another shape. */
-ls_status ls_ref_dflash_check_inputs(const ls_ref_dflash *ref, const ls_step *step, ls_error *err);
-
 /* Operations that ls_dflash_decide has let through, without the move of the state that it returned. They cannot fail. */
 void ls_ref_dflash_capture(ls_ref_dflash *ref, const ls_step *step);     /* rows beyond the captured ones keep what they held */
 void ls_ref_dflash_draft_write(ls_ref_dflash *ref, const ls_step *step); /* k, v into the slots of [base, base + rows) */
@@ -63,8 +61,7 @@ typedef struct {
   ls_tensor k_proj_in, k_norm_in; /* `given`'s [layers, rows, kv_dim]; data NULL: read from the slot */
   ls_tensor cosine, sine;         /* [rows, head_dim / 2] of the wide type */
   ls_tensor wide_x, wide_y;       /* scratch of the wide type */
-  ls_trace *out;                  /* NULL: nothing is recorded */
-  double mark;                    /* when the last stage ended */
+  ls_ref_recorder recorder;
 } ls_ref_write;
 
 /* Reads capture, ctx_combined, ctx_normed, k_proj and k_norm from `given` where it holds them (any float type, converted to the stored
