@@ -19,8 +19,11 @@ void ls_ref_fp4_e4m3_block(float *x, int64_t n);
 
 typedef void ls_ref_block_fn(float *x, int64_t n);
 
+enum { LS_REF_LARGEST_BLOCK = 64 };
+
 /* The same for every block of `block` elements of each row. x, y [rows, columns] of any float type, y may be x; columns a multiple of
- * block. From f64 the values are rounded to f32 first: the grid is a discrete choice, the same in every precision. */
+ * block, block at most LS_REF_LARGEST_BLOCK. From f64 the values are rounded to f32 first: the grid is a discrete choice, the same in every
+ * precision. */
 void ls_ref_quantise(const ls_tensor *y, const ls_tensor *x, int64_t block, ls_ref_block_fn *fn);
 
 #ifdef __cplusplus

@@ -12,7 +12,7 @@ extern "C" {
 void ls_ref_rope_freq(float *freq, int64_t dim, double theta);
 
 /* freq of ls_ref_rope_freq, stretched for contexts beyond original_seq_len: freq / factor * (1 - s) + freq * s, s = 1 - ramp (YaRN). lows
- * and highs in double, the rest float32. In place, freq [dim / 2]. */
+ * and highs in double, the rest float32. In place, freq [dim / 2]. original_seq_len 0: freq stays. */
 typedef struct {
   int64_t original_seq_len, beta_fast, beta_slow;
   double factor;
