@@ -246,6 +246,15 @@ static ls_status add_stage(ls_spec_list *list, const char *stage, int64_t rows, 
   return ls_spec_add(list, stage, 2, (int64_t[]){rows, columns}, types, false, err);
 }
 
+/* The same for indices and masks, whose values are below a limit. */
+static ls_status add_choice(ls_spec_list *list, const char *stage, int64_t rows, int64_t columns, unsigned types, int64_t below,
+                            ls_error *err) {
+  const int before = list->n;
+  LS_TRY(add_stage(list, stage, rows, columns, types, err));
+  if (list->n > before) list->spec[before].below = below;
+  return LS_OK;
+}
+
 static ls_status expect_specs(const ls_config *config, const ls_step *step, ls_spec_list *list, ls_error *err) {
   const ls_attn_config *c = &config->attn;
   LS_TRY(add_stage(list, "window", c->window_size, c->head_dim, ANY_FLOAT, err)); /* of a refused step: unchanged */
@@ -262,7 +271,7 @@ static ls_status expect_specs(const ls_config *config, const ls_step *step, ls_s
   LS_TRY(add_stage(list, "kv_norm", m, c->head_dim, ANY_FLOAT, err));
   LS_TRY(add_stage(list, "kv_rope", m, c->head_dim, ANY_FLOAT, err));
   LS_TRY(add_stage(list, "kv", m, c->head_dim, ANY_FLOAT, err));
-  LS_TRY(add_stage(list, "window_idx", m, p.wk, INDEX_TYPES, err));
+  LS_TRY(add_choice(list, "window_idx", m, p.wk, INDEX_TYPES, p.rows_a, err));
   LS_TRY(add_stage(list, "latent_pool", p.g, c->head_dim, ANY_FLOAT, err));
   LS_TRY(add_stage(list, "kv_state", pools, c->head_dim, ANY_FLOAT, err));
   LS_TRY(add_stage(list, "score_state", pools, c->head_dim, ANY_FLOAT, err));
@@ -277,11 +286,11 @@ static ls_status expect_specs(const ls_config *config, const ls_step *step, ls_s
   LS_TRY(add_stage(list, "index_w_proj", scored, c->index_n_heads, ANY_FLOAT, err));
   LS_TRY(add_stage(list, "index_w", scored, c->index_n_heads, ANY_FLOAT, err));
   LS_TRY(add_stage(list, "index_score", scored, p.n, ANY_FLOAT, err));
-  LS_TRY(add_stage(list, "candidates", p.candidate_source ? m : 0, p.n, MASK_TYPES, err));
-  LS_TRY(add_stage(list, "compress_idx", m, own_k, INDEX_TYPES, err));
+  LS_TRY(add_choice(list, "candidates", p.candidate_source ? m : 0, p.n, MASK_TYPES, 2, err));
+  LS_TRY(add_choice(list, "compress_idx", m, own_k, INDEX_TYPES, p.rows_a + p.n, err));
   LS_TRY(add_stage(list, "compress_kv_rope", p.g, c->head_dim, ANY_FLOAT, err));
   LS_TRY(add_stage(list, "compress_kv", p.g, c->head_dim, ANY_FLOAT, err));
-  LS_TRY(add_stage(list, "idx", m, p.wk + p.k, INDEX_TYPES, err));
+  LS_TRY(add_choice(list, "idx", m, p.wk + p.k, INDEX_TYPES, p.rows_a + p.n, err));
   LS_TRY(add_stage(list, "sparse_o", m, c->q_dim, ANY_FLOAT, err));
   LS_TRY(add_stage(list, "o_rot", m, c->q_dim, ANY_FLOAT, err));
   LS_TRY(add_stage(list, "o_group", m, c->o_dim, ANY_FLOAT, err));
@@ -301,6 +310,7 @@ static ls_status state_specs(const ls_config *config, ls_spec_list *list, ls_err
     if (c->compress_ratio[l] <= 1) continue;
     LS_TRY(add_layer_tensor(list, l, "kv_state", c->compress_ratio[l], c->head_dim, ANY_FLOAT, false, err));
     LS_TRY(add_layer_tensor(list, l, "score_state", c->compress_ratio[l], c->head_dim, ANY_FLOAT, false, err));
+    list->spec[list->n - 1].minus_inf = true;
   }
   return LS_OK;
 }

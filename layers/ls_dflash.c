@@ -81,14 +81,14 @@ void ls_dflash_written(const ls_dflash_state *state, const ls_step *step, int64_
 
 ls_status ls_dflash_state_check(const ls_dflash_config *config, const ls_dflash_state *state, ls_error *err) {
   if (!(state->cursor >= 0 && state->cursor <= LS_POSITION_LIMIT)) {
-    return ls_fail(err, LS_BAD_FIXTURE, "state: cursor: expected 0 .. %lld, found %lld", (ll)LS_POSITION_LIMIT, (ll)state->cursor);
+    return ls_fail(err, LS_BAD_FIXTURE, "cursor: expected 0 .. %lld, found %lld", (ll)LS_POSITION_LIMIT, (ll)state->cursor);
   }
   if (!(state->capture_rows >= 0 && state->capture_rows <= config->max_rows)) {
-    return ls_fail(err, LS_BAD_FIXTURE, "state: capture_rows: expected 0 .. max_rows = %lld, found %lld", (ll)config->max_rows,
+    return ls_fail(err, LS_BAD_FIXTURE, "capture_rows: expected 0 .. max_rows = %lld, found %lld", (ll)config->max_rows,
                    (ll)state->capture_rows);
   }
   if (!ls_positions_valid(state->capture_base, state->capture_rows)) {
-    return ls_fail(err, LS_BAD_FIXTURE, "state: capture_base: expected 0 .. %lld for %lld rows, found %lld",
+    return ls_fail(err, LS_BAD_FIXTURE, "capture_base: expected 0 .. %lld for %lld rows, found %lld",
                    (ll)(LS_POSITION_LIMIT - state->capture_rows), (ll)state->capture_rows, (ll)state->capture_base);
   }
   return LS_OK;

@@ -107,7 +107,9 @@ typedef struct {
   int64_t dim[LS_MAX_DIMS];
   unsigned dtypes; /* set of 1u << ls_dtype */
   bool required;
-  bool partial; /* dim[0] is a limit: the first rows alone will do, the rest is as at the start */
+  bool partial;   /* dim[0] is a limit: the first rows alone will do, the rest is as at the start */
+  bool minus_inf; /* -inf is a value of it, that of a slot where nothing waits */
+  int64_t below;  /* indices and masks: values are -1 .. below - 1 (u8: 0 .. below - 1); 0: not said */
 } ls_tensor_spec;
 
 typedef struct {
