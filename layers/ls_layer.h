@@ -1,7 +1,7 @@
 /* ls_layer: what a layer is, as data: its config fields, the tensors it needs, its stages with their bounds. No arithmetic of the layer
  * itself lives here; that is ref/ and gpu/, which never see each other.
  *
- * Stage names, formulas and shapes are those of layers.md (the contract); docs/layers.md repeats what a reader needs. */
+ * Stage names, formulas and shapes are those of docs/layers.md, the contract; comments of the tree call it layers.md. */
 #ifndef LS_LAYER_H
 #define LS_LAYER_H
 
