@@ -59,6 +59,8 @@ struct gpu_context {
   uint16_t *combined, *normed; /* [most_rows, hidden] */
   uint16_t *projected;         /* [most_rows, layers * 2 * kv_dim], where a library computes K and V */
   uint16_t *k_rows, *v_rows;   /* [layers, capacity, kv_dim]: dense rows on their way in or out */
+  uint16_t *given_capture;     /* [most_rows, fc_in], made by the first step that is given a capture: the buffer above is state */
+  const uint16_t *combines;    /* what ctx_combined reads in this step: capture or given_capture */
 
   ls_dflash_state state;
   int64_t draft_base;
@@ -122,8 +124,8 @@ static void close_context(void *context) {
     if (c->graph[i]) lsg_graph_free(c->graph[i]);
   }
   free(c->graph);
-  void *const buffers[] = {c->fc,      c->kv,        c->hidden_norm, c->k_norm, c->freq,      c->k_ring, c->v_ring,
-                           c->capture, c->positions, c->combined,    c->normed, c->projected, c->k_rows, c->v_rows};
+  void *const buffers[] = {c->fc,        c->kv,       c->hidden_norm, c->k_norm,    c->freq,   c->k_ring, c->v_ring,       c->capture,
+                           c->positions, c->combined, c->normed,      c->projected, c->k_rows, c->v_rows, c->given_capture};
   for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
     if (buffers[i]) lsg_free(buffers[i]);
   }
@@ -135,7 +137,7 @@ static void close_context(void *context) {
   free(c);
 }
 
-/* All device memory there will ever be: nothing is allocated inside a step. */
+/* All device memory there will ever be, but for a given capture: nothing is allocated inside a step of production form. */
 static ls_status allocate(gpu_context *c, ls_error *err) {
   const ls_dflash_config *d = &c->config;
   const size_t act = sizeof(uint16_t);
@@ -275,7 +277,7 @@ static lsg_status enqueue_stage(const gpu_context *c, int stage, int64_t rows) {
   const float eps = (float)d->rms_eps;
   switch (stage) {
     case STAGE_COMBINED: /* 1. ctx_combined = capture . fc^T */
-      return ls_gpu_linear(c->bf16, c->combined, c->capture, c->fc, rows, d->hidden, d->fc_in, c->gemm, c->stream);
+      return ls_gpu_linear(c->bf16, c->combined, c->combines, c->fc, rows, d->hidden, d->fc_in, c->gemm, c->stream);
     case STAGE_NORMED: /* 2. ctx_normed = RMSNorm(ctx_combined, hidden_norm) */
       return ls_gpu_rms_norm(c->bf16, c->normed, c->combined, c->hidden_norm, eps, rows, d->hidden, c->stream);
     case STAGE_PROJECTED: /* 3. k_proj, v_proj of all layers, into the ring slots */
@@ -330,6 +332,15 @@ static ls_status take_given(gpu_context *c, int stage, int64_t rows, const ls_tr
   const ls_dflash_config *d = &c->config;
   const ls_tensor *t;
   switch (stage) {
+    case STAGE_COMBINED:
+      t = ls_trace_tensor(given, "capture");
+      if (!t) return LS_OK;
+      if (!c->given_capture) {
+        size_t bytes = (size_t)(c->most_rows * d->fc_in) * sizeof(uint16_t);
+        DEVICE_TRY(lsg_alloc((void **)&c->given_capture, bytes, "given capture"));
+      }
+      c->combines = c->given_capture;
+      return upload_tensor(c, c->given_capture, c->act, t, "capture", rows * d->fc_in, err);
     case STAGE_NORMED:
       t = ls_trace_tensor(given, "ctx_combined");
       return t ? upload_tensor(c, c->combined, c->act, t, "ctx_combined", rows * d->hidden, err) : LS_OK;
@@ -419,6 +430,7 @@ static ls_status run_draft_write(gpu_context *c, const ls_step *step, ls_error *
 
 static ls_status run_context_write(gpu_context *c, const ls_step *step, const ls_trace *given, ls_trace *out, ls_error *err) {
   LS_TRY(refresh_positions(c, err));
+  c->combines = c->capture;
   if (out || given) return run_stages(c, step->rows, given, out, err);
   return replay(c, step->rows, err);
 }

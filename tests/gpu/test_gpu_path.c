@@ -449,6 +449,47 @@ static void follows_given(const ls_path *path) {
 }
 Test(gpu_path, a_stage_reads_what_is_given) { on_each_path(follows_given); }
 
+static void follows_a_given_capture(const ls_path *path) {
+  layer l;
+  layer_make(&l, LS_BF16, 64, 2, 2, 2, 16, 12, 16);
+  void *ctx = open_path(path, &l, 0), *other = open_path(path, &l, 0);
+  const int64_t rows = 7;
+  ls_error err = {0};
+  ls_step of_given = with_data(&l, LS_OP_CAPTURE, 9, rows, 77), step = context_write(rows);
+  const ls_tensor *from = ls_trace_tensor(of_given.in, "capture");
+  ls_trace *given = NULL, *out = NULL;
+  ls_tensor t;
+  cr_assert_eq(ls_trace_new(&given, "given", &err), LS_OK);
+  cr_assert_eq(ls_trace_new(&out, path->name, &err), LS_OK);
+  cr_assert_eq(ls_trace_add(given, "capture", LS_F64, from->ndim, from->dim, &t, &err), LS_OK);
+  cr_assert_eq(ls_tensor_copy(&t, from, &err), LS_OK);
+  run(path, other, of_given, NULL);
+  ls_trace *truth = run_traced(path, other, context_write(rows));
+
+  run(path, ctx, with_data(&l, LS_OP_CAPTURE, 9, rows, 5), NULL);
+  ls_trace *before = saved(path, ctx);
+  cr_assert_eq(path->step(ctx, &step, given, out, false, &err), LS_OK, "%s", err.text);
+  static const char *const stages[] = {"ctx_combined", "ctx_normed", "k_proj", "v_proj", "k_rope"};
+  for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) expect_same_tensor(truth, out, stages[i], "a given capture");
+  ls_trace *after = saved(path, ctx);
+  expect_same_tensor(before, after, "capture", "the buffer is state: what is given does not go into it");
+
+  /* and the next write, given nothing, reads the buffer again: traced, then as production runs it */
+  run(path, ctx, with_data(&l, LS_OP_CAPTURE, 9, rows, 5), NULL);
+  ls_trace *own = run_traced(path, ctx, context_write(rows)), *traced = saved(path, ctx);
+  cr_assert(!ls_tensor_same_bytes(ls_trace_tensor(own, "ctx_combined"), ls_trace_tensor(truth, "ctx_combined")));
+  run(path, ctx, with_data(&l, LS_OP_CAPTURE, 9, rows, 5), NULL);
+  run(path, ctx, context_write(rows), NULL);
+  ls_trace *untraced = saved(path, ctx);
+  expect_same_state(traced, untraced, "untraced after a given capture");
+
+  ls_trace *const all[] = {given, out, truth, before, after, own, traced, untraced};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) ls_trace_free(all[i]);
+  path->close(ctx), path->close(other);
+  layer_free(&l);
+}
+Test(gpu_path, a_given_capture_is_read_and_the_buffer_stays) { on_each_path(follows_a_given_capture); }
+
 /* ---- state ---- */
 
 static void state_round_trips(const ls_path *path) {
