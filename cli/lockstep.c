@@ -60,18 +60,11 @@ static void print_version(void) {
   }
 }
 
-int main(int argc, char **argv) {
-  struct sigaction action;
-  memset(&action, 0, sizeof action);
-  action.sa_handler = on_interrupt;
-  sigaction(SIGINT, &action, NULL);
-  sigaction(SIGTERM, &action, NULL);
-  signal(SIGPIPE, SIG_DFL);
-
+static ls_status run_command(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
-  if (strcmp(command, "verify") == 0) return (int)ls_cmd_verify(argc - 1, argv + 1);
-  if (strcmp(command, "info") == 0) return (int)ls_cmd_info(argc - 1, argv + 1);
-  if (strcmp(command, "gen") == 0) return (int)ls_cmd_gen(argc - 1, argv + 1);
+  if (strcmp(command, "verify") == 0) return ls_cmd_verify(argc - 1, argv + 1);
+  if (strcmp(command, "info") == 0) return ls_cmd_info(argc - 1, argv + 1);
+  if (strcmp(command, "gen") == 0) return ls_cmd_gen(argc - 1, argv + 1);
   if (strcmp(command, "--version") == 0) {
     print_version();
     return LS_OK;
@@ -83,4 +76,22 @@ int main(int argc, char **argv) {
   if (*command != '\0') fprintf(stderr, "lockstep: unknown command '%s'\n", command);
   fputs(usage, stderr);
   return LS_USAGE;
+}
+
+int main(int argc, char **argv) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = on_interrupt;
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+  signal(SIGPIPE, SIG_DFL);
+
+  ls_status status = run_command(argc, argv);
+  /* Output is buffered, so a full disk may show only here; LS_INTERNAL has had its line. */
+  errno = 0;
+  if ((fflush(stdout) != 0 || ferror(stdout)) && status != LS_INTERNAL) {
+    fprintf(stderr, "lockstep: cannot write to standard output%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
+    status = LS_INTERNAL;
+  }
+  return (int)status;
 }

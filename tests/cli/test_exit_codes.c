@@ -143,6 +143,31 @@ Test(cli, an_unwritable_report_is_said) {
   cr_expect_not_null(strstr(out, "could not write"), "a full disk went unsaid: %s", out);
 }
 
+/* Both streams of the command, its output to a full disk, or to none at all. */
+static void expect_unwritten(const char *arguments, const char *to) {
+  static char out[1 << 14];
+  int code = run(out, sizeof out, "%s %s 2>&1 %s", LOCKSTEP, arguments, to);
+  cr_expect_eq(code, 5, "lockstep %s %s: expected exit 5, found %d: %s", arguments, to, code, out);
+  const char *end = strchr(out, '\n');
+  cr_expect(end != NULL && end[1] == '\0' && strstr(out, "writ"), "lockstep %s %s: expected one line on it, found: %s", arguments, to, out);
+}
+
+Test(cli, output_that_cannot_be_written_is_never_a_success) {
+  static const char *const commands[] = {"--help",
+                                         "--version",
+                                         "verify --help",
+                                         "info --help",
+                                         "gen --help",
+                                         "gen dflash --help",
+                                         "info " GOLDEN "dflash_refusals.h5",
+                                         "info " GOLDEN "dflash_rounds.h5", /* more than a buffer of it */
+                                         "verify --path ref " GOLDEN "dflash_refusals.h5"};
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    expect_unwritten(commands[i], ">/dev/full");
+    expect_unwritten(commands[i], ">&-");
+  }
+}
+
 Test(cli, a_device_or_pipe_is_written_through_and_a_link_followed) {
   char link[256], target[256], fifo[256], arguments[1024], out[1 << 14];
   scratch(link, sizeof link, "link.json");
