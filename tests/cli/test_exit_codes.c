@@ -78,6 +78,18 @@ Test(cli, wrong_words_are_usage) {
   expect(2, "--straddle", "gen dflash --straddle 2 --out /dev/null");
 }
 
+Test(cli, scripts_refuse_unknown_words_at_once) {
+  static const char *const commands[] = {"test -N",     "test --nosuch",      "test core",       "test --preset",
+                                         "test -R",     "test --valgrind -V", "lint everything", "build",
+                                         "build --all", "faults nosuch",      "format --nosuch", "setup --nosuch"};
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    char out[1 << 14];
+    int code = run(out, sizeof out, "timeout 20 %s/scripts/%s 2>&1", LS_SOURCE_DIR, commands[i]);
+    cr_expect_eq(code, 2, "scripts/%s: expected exit 2, found %d: %s", commands[i], code, out);
+    cr_expect(strstr(out, "usage") || strstr(out, "known:"), "scripts/%s: expected its usage, found: %s", commands[i], out);
+  }
+}
+
 Test(cli, a_missing_or_foreign_file_is_a_bad_fixture) {
   expect(3, "no_such_file.h5", "verify --path ref no_such_file.h5");
   expect(3, "test_exit_codes.c", "verify --path ref " LS_SOURCE_DIR "/tests/cli/test_exit_codes.c");
