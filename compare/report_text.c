@@ -401,7 +401,7 @@ static ls_status put_file(const printer *p, const report_file *file, ls_error *e
 
 ls_status ls_report_text(const ls_report *report, const ls_report_options *options, FILE *out, ls_error *err) {
   printer p = {.out = out, .options = options, .width = options->width > 0 ? options->width : DEFAULT_WIDTH};
-  int passed = 0, failed = 0, stopped = 0;
+  int passed = 0, failed = 0, stopped = 0, cured = 0;
   for (int i = 0; i < report->n_files; i++) {
     const report_file *file = &report->file[i];
     LS_TRY(put_file(&p, file, err));
@@ -416,6 +416,7 @@ ls_status ls_report_text(const ls_report *report, const ls_report_options *optio
         fprintf(out, "known failure %s: fails, as listed\n", *known);
         break;
       case KNOWN_PASSES:
+        cured++;
         fprintf(out, "known failure %s: ", *known);
         put_strong(&p, false, "passes now");
         fprintf(out, ", take it off the list\n");
@@ -426,6 +427,7 @@ ls_status ls_report_text(const ls_report *report, const ls_report_options *optio
   }
   fprintf(out, "%d fixture%s: %d pass, %d fail", report->n_files, plural(report->n_files), passed, failed);
   if (stopped > 0) fprintf(out, ", %d not finished", stopped);
+  if (cured > 0) fprintf(out, ", %d known failure%s (the run fails)", cured, cured == 1 ? " passes" : "s pass");
   fprintf(out, "\n");
   if (fflush(out) != 0 || ferror(out)) return ls_fail(err, LS_INTERNAL, "report: could not write the table");
   return LS_OK;
