@@ -79,6 +79,7 @@ struct step_run {
   bool staged;     /* the step has stages to judge */
   ls_tensor input; /* where staged */
   ls_run_result cascaded[LS_MAX_PATHS], isolated[LS_MAX_PATHS];
+  ls_run_result unrounded; /* the reference in double, isolated, before it read its own values rounded; else empty */
   ls_trace *lead;          /* what cascaded runs follow; NULL: their own */
   ls_trace *values;        /* the reference's stages and the step's input: bounds are evaluated from these */
   ls_trace *given;         /* what isolated stages read: golden where the fixture holds it, else what the reference makes of that */

@@ -67,7 +67,6 @@ static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stag
   ls_stage_kind kind_b = session_kind_of(v, s, b, stage->name);
   ls_stage_kind kind_a = a < 0 ? LS_STAGE_OWN : session_kind_of(v, s, a, stage->name);
   if (kind_b == LS_STAGE_ABSENT && ta == NULL) return LS_OK;
-  if (a < 0 && ta == NULL && stage->finer) return LS_OK; /* fixtures seldom hold it, and it says nothing that a fused one does not */
 
   char pair[64];
   session_pair(pair, v, a, b);

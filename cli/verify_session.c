@@ -12,6 +12,7 @@ static void step_run_free(step_run *s) {
     ls_run_result_free(&s->cascaded[p]);
     ls_run_result_free(&s->isolated[p]);
   }
+  ls_run_result_free(&s->unrounded);
   ls_trace_free(s->lead);
   ls_trace_free(s->values);
   ls_trace_free(s->given);
@@ -158,6 +159,11 @@ static ls_status run_isolated(session *v, step_run *s, ls_error *err) {
   if (s->isolated[0].status != LS_OK)
     return ls_fail(err, LS_INTERNAL, "step %" PRId64 ": refused in isolation: %s", s->step.number, s->isolated[0].why.text);
   LS_TRY(overlay(v, s, s->step.expect, s->isolated[0].out, true, &s->given, err));
+  if (v->options->options.precision == LS_PRECISION_F64) { /* what it gave away was rounded: it reads that too */
+    s->unrounded = s->isolated[0];
+    memset(&s->isolated[0], 0, sizeof s->isolated[0]);
+    LS_TRY(ls_run_step(&v->run[0], &s->step, from, s->given, true, &s->isolated[0], err));
+  }
   for (int p = 1; p < v->n_paths; p++) LS_TRY(ls_run_step(&v->run[p], &s->step, from, s->given, true, &s->isolated[p], err));
   return LS_OK;
 }
