@@ -51,18 +51,18 @@ static void sum_heads_f64(double *y, const double *dot, const double *w, int64_t
   }
 }
 
-/* Scores of query t against keys [first, first + keys) are in y: the causal -inf, +0 for zeros, then stored. */
+/* Scores of query t against keys [first, first + keys) are in y: the causal -inf, then stored. A sum that begins at +0 is never -0. */
 static void store_f32(const scoring *s, int64_t t, int64_t first, int64_t keys, float *y) {
   const ls_tensor row = ls_tensor_at(s->score, t), to = ls_tensor_slice(&row, 0, first, keys);
   const int64_t visible = ls_attn_visible(s->plan, t) - first;
-  for (int64_t j = 0; j < keys; j++) y[j] = j >= visible ? -INFINITY : (y[j] == 0 ? 0.0f : y[j]);
+  for (int64_t j = 0; j < keys; j++) y[j] = j >= visible ? -INFINITY : y[j];
   ls_tensor_from_f32(&to, y);
 }
 
 static void store_f64(const scoring *s, int64_t t, int64_t first, int64_t keys, double *y) {
   const ls_tensor row = ls_tensor_at(s->score, t), to = ls_tensor_slice(&row, 0, first, keys);
   const int64_t visible = ls_attn_visible(s->plan, t) - first;
-  for (int64_t j = 0; j < keys; j++) y[j] = j >= visible ? -INFINITY : (y[j] == 0 ? 0.0 : y[j]);
+  for (int64_t j = 0; j < keys; j++) y[j] = j >= visible ? -INFINITY : y[j];
   ls_tensor_from_f64(&to, y);
 }
 

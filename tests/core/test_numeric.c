@@ -170,6 +170,26 @@ Test(numeric, e4m3_ties_go_to_the_even_code) {
   }
 }
 
+Test(numeric, e4m3_saturates_at_its_largest_value) {
+  static const float beyond[] = {448, 463.99f, 464,     464.01f,
+                                 480, 1e30f,   INFINITY}; /* 464 would be the tie with 480, which is a NaN's code */
+  for (size_t i = 0; i < sizeof beyond / sizeof beyond[0]; i++) {
+    cr_assert_eq(ls_f32_to_e4m3(beyond[i]), 0x7E, "%g", beyond[i]);
+    cr_assert_eq(ls_f32_to_e4m3(-beyond[i]), 0xFE, "%g", -beyond[i]);
+    cr_assert_eq(ls_f32_to_e2m1(beyond[i]), 7, "%g", beyond[i]);
+    cr_assert_eq(ls_f32_to_e2m1(-beyond[i]), 15, "%g", -beyond[i]);
+  }
+}
+
+Test(numeric, e4m3_is_rounded_once) { /* one float32 step beyond a midpoint; by way of f16 or bf16 it would look like the tie */
+  for (int e = -6; e <= 8; e++) {
+    const float tie = ldexpf(1.0625f, e);
+    cr_assert_eq(ls_e4m3_to_f32(ls_f32_to_e4m3(tie)), ldexpf(1, e));
+    cr_assert_eq(ls_e4m3_to_f32(ls_f32_to_e4m3(nextafterf(tie, INFINITY))), ldexpf(1.125f, e));
+    cr_assert_eq(ls_e4m3_to_f32(ls_f32_to_e4m3(ls_f16_to_f32(ls_f32_to_f16(nextafterf(tie, INFINITY))))), ldexpf(1, e));
+  }
+}
+
 Test(numeric, every_e2m1_code_has_its_value_and_survives) {
   static const float grid[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   for (unsigned code = 0; code < 16; code++) {
@@ -210,6 +230,19 @@ Test(numeric, pow2ceil_is_the_next_power_of_two_for_every_exponent) {
     cr_assert_eq(ls_pow2ceil(1.5f * power), 2 * power);
     cr_assert_eq(ls_pow2ceil(nextafterf(2 * power, 0.0f)), 2 * power, "just below 2^%d", e + 1);
   }
+}
+
+Test(numeric, pow2ceil_agrees_with_frexp_on_mantissas_of_every_exponent) {
+  for (uint32_t exponent = 1; exponent <= 253; exponent++) {
+    for (uint32_t i = 0; i < 48; i++) { /* each single bit of a mantissa, and each run of ones down to the last */
+      const uint32_t mantissa = i < 24 ? (UINT32_C(1) << i) & 0x7FFFFF : (UINT32_C(1) << (i - 24)) - 1;
+      const float v = ls_f32_from_bits(exponent << 23 | mantissa);
+      int above;
+      const double half = frexp((double)v, &above);
+      cr_assert_eq((double)ls_pow2ceil(v), ldexp(1, half == 0.5 ? above - 1 : above), "%a", (double)v);
+    }
+  }
+  cr_assert_eq(ls_pow2ceil(0x1p127f), 0x1p127f);
 }
 
 Test(numeric, steps_between_counts_along_the_line_of_all_16_bit_values) {
