@@ -38,7 +38,6 @@ static void sum_heads_f32(float *y, const float *dot, const float *w, int64_t he
       y[j] += bf16((d < 0 ? 0 : d) * w[h]); /* not fmaxf, which would hide a NaN */
     }
   }
-  for (int64_t j = 0; j < keys; j++) y[j] = bf16(y[j]);
 }
 
 static void sum_heads_f64(double *y, const double *dot, const double *w, int64_t heads, int64_t keys) {
@@ -51,7 +50,8 @@ static void sum_heads_f64(double *y, const double *dot, const double *w, int64_t
   }
 }
 
-/* Scores of query t against keys [first, first + keys) are in y: the causal -inf, then stored. A sum that begins at +0 is never -0. */
+/* Scores of query t against keys [first, first + keys) are in y: the causal -inf, then stored, rounded once. A sum that begins at +0 is
+ * never -0. */
 static void store_f32(const scoring *s, int64_t t, int64_t first, int64_t keys, float *y) {
   const ls_tensor row = ls_tensor_at(s->score, t), to = ls_tensor_slice(&row, 0, first, keys);
   const int64_t visible = ls_attn_visible(s->plan, t) - first;

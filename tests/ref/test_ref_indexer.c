@@ -55,7 +55,8 @@ static double naive_score(const ls_tensor *q, const ls_tensor *key, const ls_ten
 Test(ref_indexer, scores_follow_the_formula_at_every_edge_of_a_tile) {
   static const struct {
     int64_t m, ratio, heads, width;
-  } shapes[] = {{1, 1, 1, 8}, {5, 1, 3, 32}, {90, 1, 3, 7}, {300, 1, 4, 16}, {257, 2, 32, 32}, {515, 2, 40, 8}, {3, 2, 300, 8}};
+  } shapes[] = {{1, 1, 1, 8},    {5, 1, 3, 32},    {90, 1, 3, 7},   {512, 1, 4, 4},
+                {300, 1, 4, 16}, {257, 2, 32, 32}, {515, 2, 40, 8}, {3, 2, 300, 8}};
   for (int wide = 0; wide < 2; wide++) {
     const ls_dtype type = wide ? LS_F64 : LS_BF16;
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {

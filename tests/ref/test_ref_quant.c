@@ -176,6 +176,19 @@ Test(ref_quant, every_bf16_value_as_the_amax) {
   }
 }
 
+/* A quotient, not a product with a rounded 1/6: they differ just where the scale is about to change. */
+Test(ref_quant, scale_of_e4m3_changes_at_the_float_where_the_quotient_crosses_a_midpoint) {
+  for (int code = 1; code < 126; code++) {
+    const float midpoint = (float)((e4m3_at(code) + e4m3_at(code + 1)) / 2);
+    float amax = 6 * midpoint;
+    for (int i = 0; i < 4; i++) amax = nextafterf(amax, 0);
+    for (int i = 0; i < 9; i++, amax = nextafterf(amax, INFINITY)) {
+      const float x[] = {amax, amax / 2, amax / 3, -amax / 5, amax / 12};
+      check(FP4_E4M3, x, 5, "about a midpoint");
+    }
+  }
+}
+
 Test(ref_quant, random_blocks_of_every_size) {
   ls_random draw = {.seed = 11};
   for (int k = 0; k < KINDS; k++) {

@@ -181,7 +181,9 @@ Test(ref_rope, stretched_frequencies_agree_with_a_computation_in_double) {
                 {128, 32768, 8, 2, 1e6, 4},
                 {8, 64, 32, 1, 1e4, 2},
                 {64, 100, 64, 32, 1e4, 3} /* low and high both below 0 */,
-                {16, 1 << 20, 4, 1, 10, 8} /* high beyond the last pair */};
+                {16, 1000, 67, 2, 10, 8} /* high beyond dim */,
+                {16, 1000, 67, 8, 10, 8} /* and beyond the last pair */,
+                {16, 1 << 20, 4, 1, 10, 8} /* low too */};
   for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
     const int64_t dim = shapes[k].dim;
     const ls_ref_yarn yarn = {shapes[k].original, shapes[k].fast, shapes[k].slow, shapes[k].factor};
