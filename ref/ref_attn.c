@@ -276,7 +276,7 @@ ls_status ls_ref_attn_load(ls_ref_attn *ref, const ls_trace *state, ls_error *er
     LS_TRY_OUT(ls_ref_read_integer(&value, state, integers[i].name, integers[i].absent, err));
     memcpy((char *)&next + integers[i].offset, &value, sizeof value);
   }
-  LS_TRY_OUT(ls_attn_state_check(c, &next, err));
+  LS_TRY_OUT(ls_ref_check_state(&ref->config, &(ls_layer_state){.attn = next}, err));
   LS_TRY_OUT(ref->config.layer->state_specs(&ref->config, &list, err));
   for (int i = 0; i < list.n; i++) {
     const ls_tensor *unused;

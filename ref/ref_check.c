@@ -70,6 +70,12 @@ out:
   return status;
 }
 
+ls_status ls_ref_check_state(const ls_config *config, const ls_layer_state *state, ls_error *err) {
+  ls_error why = {0};
+  const ls_status status = config->layer->state_check(config, state, &why);
+  return status == LS_OK ? LS_OK : ls_fail(err, status, "state: %s", why.text);
+}
+
 ls_status ls_ref_read_integer(int64_t *value, const ls_trace *state, const char *name, int64_t absent, ls_error *err) {
   const ls_tensor *t = ls_trace_tensor(state, name);
   *value = absent;

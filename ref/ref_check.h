@@ -19,6 +19,9 @@ ls_status ls_ref_check_inputs(const ls_config *config, const ls_step *step, ls_e
  * before anything is allocated, because Linux hands out memory that it does not have. */
 ls_status ls_ref_check_weights(const ls_config *config, const ls_trace *weights, ls_dtype wide, int64_t state_bytes, ls_error *err);
 
+/* What the layer says of a state's integers: "state: <name>: expected ..., found ...". */
+ls_status ls_ref_check_state(const ls_config *config, const ls_layer_state *state, ls_error *err);
+
 /* A tensor of one integer in a state trace; `absent` where it is not there. */
 ls_status ls_ref_read_integer(int64_t *value, const ls_trace *state, const char *name, int64_t absent, ls_error *err);
 

@@ -119,7 +119,7 @@ ls_status ls_ref_dflash_load(ls_ref_dflash *ref, const ls_trace *state, ls_error
   LS_TRY_OUT(ls_ref_read_integer(&next.cursor, state, "cursor", 0, err));
   LS_TRY_OUT(ls_ref_read_integer(&next.capture_base, state, "capture_base", 0, err));
   LS_TRY_OUT(ls_ref_read_integer(&next.capture_rows, state, "capture_rows", 0, err));
-  LS_TRY_OUT(ls_dflash_state_check(&ref->config.dflash, &next, err));
+  LS_TRY_OUT(ls_ref_check_state(&ref->config, &(ls_layer_state){.dflash = next}, err));
 
   LS_TRY_OUT(ref->config.layer->state_specs(&ref->config, &list, err));
   for (int i = 0; i < list.n; i++) {
