@@ -175,7 +175,7 @@ static ls_status begin_selection(forward *f, ls_error *err) {
   const ls_attn_config *c = f->c;
   const ls_attn_plan *p = &f->plan;
   const ls_dtype stored = f->ref->stored;
-  if (!p->index_source) return check_published_selection(f, err);
+  if (!p->index_source) return LS_OK;
   LS_TRY(ls_ref_attn_published_new(&f->compress_idx, LS_I32, p->m, p->k, err));
   if (p->candidate_source) LS_TRY(ls_ref_attn_published_new(&f->candidates, LS_U8, p->m, p->n, err));
   if (p->n == 0) return LS_OK;
@@ -233,6 +233,7 @@ static ls_status begin_undo(forward *f, ls_error *err) {
 
 static ls_status begin(forward *f, const ls_step *step, ls_trace *out, ls_error *err) {
   f->recorder.out = out;
+  LS_TRY(check_published_selection(f, err)); /* a refusal, before the input is looked at */
   LS_TRY(ls_trace_new(&f->memory, "ref forward", err));
   LS_TRY(read_x(f, step, err));
   LS_TRY(begin_queries(f, err));
