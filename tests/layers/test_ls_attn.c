@@ -252,7 +252,8 @@ static void shapes_hold(const ls_attn_config *c, int64_t layer, int64_t start, i
     if ((t + 1) % ratio != 0) continue;
     n++; /* a group is whole */
     if (t >= start && c->is_kv_source[layer] != 0) {
-      cr_assert_eq(ls_attn_group_position(&p, g), t + 1 - ratio, "layer %d start %d m %d latent %d", (int)layer, (int)start, (int)m, (int)g);
+      cr_assert_eq(ls_attn_group_position(&p, g), t + 1 - ratio, "layer %d start %d m %d latent %d", (int)layer, (int)start, (int)m,
+                   (int)g);
       g++;
     }
   }

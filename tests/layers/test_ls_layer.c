@@ -6,6 +6,7 @@
 
 Test(layer, is_found_by_its_exact_name_only) {
   cr_assert_eq(ls_layer_find("dflash_context_kv"), &ls_layer_dflash_context_kv);
+  cr_assert_eq(ls_layer_find("attn_v41"), &ls_layer_attn_v41);
   cr_assert_null(ls_layer_find("dflash_context_k"));
   cr_assert_null(ls_layer_find("dflash_context_kv "));
   cr_assert_null(ls_layer_find(""));
@@ -26,7 +27,25 @@ Test(layer, operations_are_named_as_in_the_fixture_format) {
   cr_assert_str_eq(ls_op_name(LS_OP_DRAFT_WRITE), "draft_write");
   cr_assert_str_eq(ls_op_name(LS_OP_CONTEXT_WRITE), "context_write");
   cr_assert_str_eq(ls_op_name(LS_OP_REWIND), "rewind");
+  cr_assert_str_eq(ls_op_name(LS_OP_FORWARD), "forward");
   cr_assert_str_eq(ls_op_name(LS_OPS), "unknown operation");
+}
+
+Test(layer, attributes_of_an_operation_are_those_of_the_fixture_format) {
+  static const char *const expected[LS_OPS] = {"base=1 rows=2 ", "base=1 rows=2 ", "rows=2 ", "position=3 ", "layer=4 start_pos=5 "};
+  const ls_step step = {.base = 1, .rows = 2, .position = 3, .layer = 4, .start_pos = 5};
+  for (int op = 0; op <= LS_OPS; op++) {
+    char text[64] = "";
+    int n = -1;
+    const ls_int_attribute *a = ls_op_attributes((ls_op)op, &n);
+    cr_assert_geq(n, 0);
+    for (int i = 0; i < n; i++) {
+      const size_t used = strlen(text);
+      snprintf(text + used, sizeof text - used, "%s=%d ", a[i].name,
+               (int)*(const int64_t *)(const void *)((const char *)&step + a[i].offset));
+    }
+    cr_assert_str_eq(text, op < LS_OPS ? expected[op] : "");
+  }
 }
 
 Test(layer, spec_list_grows_and_keeps_what_was_added) {
@@ -81,5 +100,25 @@ Test(layer, config_text_names_every_field_and_never_overruns) {
     cr_assert_eq(strncmp(text, full, size - 1), 0);
     cr_assert_eq(text[size - 1], '\0');
     cr_assert_eq(text[size], '!');
+  }
+}
+
+Test(layer, config_text_names_words_and_arrays) {
+  ls_config config = {.layer = &ls_layer_attn_v41, .act = LS_BF16};
+  config.attn.n_layers = 3;
+  config.attn.compress_ratio[1] = 2;
+  config.attn.compress_ratio[2] = 128;
+  config.attn.index_keys = LS_INDEX_KEYS_OWN;
+  char full[1024];
+  ls_config_text(full, sizeof full, &config);
+  cr_assert_not_null(strstr(full, ", n_layers 3, "), "%s", full);
+  cr_assert_not_null(strstr(full, ", index_keys own, compress_ratio 0/2/128, is_kv_source 0/0/0, "), "%s", full);
+  for (size_t size = 1; size <= strlen(full) + 1; size++) {
+    char text[1024];
+    memset(text, '#', sizeof text);
+    ls_config_text(text, size, &config);
+    cr_assert_eq(strlen(text), size - 1);
+    cr_assert_eq(strncmp(text, full, size - 1), 0);
+    cr_assert_eq(text[size], '#', "nothing is written past %d bytes", (int)size);
   }
 }
