@@ -125,6 +125,8 @@ Test(attn_decide, a_reader_without_a_selection_of_this_round_is_refused) {
   run(&c, &state, 1, 0, 4);
   refuses(&c, state, forward(2, 0, 5), "layer 2 reads a selection for 5 rows at 0, and the published one is for 4 rows at 0");
   refuses(&c, state, forward(2, 4, 1), "layer 2 reads a selection for 1 rows at 4, and the published one is for 4 rows at 0");
+  run(&c, &state, 1, 4, 1); /* as many rows, of the round before */
+  refuses(&c, state, forward(2, 5, 1), "layer 2 reads a selection for 1 rows at 5, and the published one is for 1 rows at 4");
 }
 
 Test(attn_decide, a_selection_wider_than_what_the_reader_sees_is_refused) {
