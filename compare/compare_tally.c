@@ -132,6 +132,17 @@ void ls_tally_row(ls_tally *tally, const ls_rule *rule, const ls_line *a, const 
   tally->rows_failing += tally->failing > failing;
 }
 
+void ls_tally_row_only(ls_tally *tally, const ls_rule *rule, const ls_line *a, const ls_line *b, const ls_line *bound, const ls_line *only,
+                       int64_t n, int64_t at) {
+  int64_t failing = tally->failing, count = tally->count;
+  for (int64_t i = 0; i < n; i++) {
+    if (ls_line_get(only, i) == 0) continue;
+    tally_element(tally, rule, ls_line_get(a, i), ls_line_get(b, i), bound ? ls_line_get(bound, i) : 0, at + i);
+  }
+  tally->rows += tally->count > count;
+  tally->rows_failing += tally->failing > failing;
+}
+
 int64_t ls_line_nonzeros(const ls_line *line, int64_t n, int64_t *first) {
   int64_t nonzeros = 0;
   if ((line->dtype == LS_BF16 || line->dtype == LS_F16) && line->stride == 1) {
@@ -205,6 +216,26 @@ static int words_in(const char *axes) {
   return n;
 }
 
+static bool is_word(const char *word, int length, const char *expected) {
+  return (size_t)length == strlen(expected) && strncmp(word, expected, (size_t)length) == 0;
+}
+
+/* The position of a row, where the names know any, and its slot. */
+static void put_position(text *t, const ls_place_names *names, int64_t row) {
+  if (!names || (names->base <= 0 && names->capacity <= 0 && names->stride <= 0)) return;
+  int64_t position = names->base + (names->stride > 0 ? names->stride : 1) * row;
+  put(t, " (position %lld", (long long)position);
+  if (names->capacity > 0) put(t, ", slot %lld", (long long)ls_ring_slot(position, names->capacity));
+  put(t, ")");
+}
+
+/* The newest position that lives in a slot, -1 where none does or the names know none. */
+static int64_t slot_position(const ls_place_names *names, int64_t slot) {
+  if (!names || names->capacity <= 0 || names->newest <= 0 || slot >= names->capacity) return -1;
+  int64_t back = ls_ring_slot(names->newest, names->capacity) - slot;
+  return names->newest - (back < 0 ? back + names->capacity : back);
+}
+
 void ls_place_text(char *buf, size_t size, const ls_place_text_args *args) {
   text t = {buf, size, 0};
   if (size > 0) buf[0] = '\0';
@@ -220,7 +251,7 @@ void ls_place_text(char *buf, size_t size, const ls_place_text_args *args) {
     word += strspn(word, " ");
     int length = (int)strcspn(word, " ");
     int axis = w - (words - args->ndim);
-    bool is_layer = length == 5 && strncmp(word, "layer", 5) == 0;
+    bool is_layer = is_word(word, length, "layer");
     const char *gap = t.used > 0 ? " " : "";
     if (axis < 0) { /* an axis that this view no longer has */
       if (is_layer) put(&t, "%slayer %lld", gap, (long long)args->first_layer);
@@ -228,14 +259,15 @@ void ls_place_text(char *buf, size_t size, const ls_place_text_args *args) {
       continue;
     }
     long long i = (long long)args->index[axis];
-    int64_t capacity = args->names ? args->names->capacity : 0;
     if (is_layer) {
       put(&t, "%slayer %lld", gap, i + (long long)args->first_layer);
-    } else if (length == 3 && strncmp(word, "row", 3) == 0 && capacity > 0) {
-      int64_t position = args->names->base + i;
-      put(&t, "%srow %lld (position %lld, slot %lld)", gap, i, (long long)position, (long long)ls_ring_slot(position, capacity));
-    } else if (length == 4 && strncmp(word, "slot", 4) == 0 && args->slot_position >= 0) {
-      put(&t, "%sslot %lld (position %lld)", gap, i, (long long)args->slot_position);
+    } else if (is_word(word, length, "row") || is_word(word, length, "latent")) {
+      put(&t, "%s%.*s %lld", gap, length, word, i);
+      put_position(&t, args->names, i);
+    } else if (is_word(word, length, "slot")) {
+      int64_t position = args->slot_position >= 0 ? args->slot_position : slot_position(args->names, i);
+      put(&t, "%sslot %lld", gap, i);
+      if (position >= 0) put(&t, " (position %lld)", (long long)position);
     } else if (axis == args->ndim - 1 && args->heads && args->names && args->names->head_dim > 0) {
       long long head_dim = (long long)args->names->head_dim;
       put(&t, "%shead %lld channel %lld", gap, i / head_dim, i % head_dim);

@@ -37,6 +37,10 @@ double ls_line_get(const ls_line *line, int64_t i);
 /* Compares a row of n elements, of which the first has the flat index `at`. bound: NULL, or f32 elements. Counts one row. */
 void ls_tally_row(ls_tally *tally, const ls_rule *rule, const ls_line *a, const ls_line *b, const ls_line *bound, int64_t n, int64_t at);
 
+/* The same of the elements where only is not 0; a row without any is not counted. */
+void ls_tally_row_only(ls_tally *tally, const ls_rule *rule, const ls_line *a, const ls_line *b, const ls_line *bound, const ls_line *only,
+                       int64_t n, int64_t at);
+
 /* Elements of a row that are not zero (a NaN is not zero); *first: the first of them. */
 int64_t ls_line_nonzeros(const ls_line *line, int64_t n, int64_t *first);
 

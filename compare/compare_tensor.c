@@ -92,6 +92,11 @@ static void compare_piece(void *arg, int64_t i) {
     int64_t at = row * w->width;
     ls_line a = ls_line_of(w->args->a, at), b = ls_line_of(w->args->b, at), bound;
     if (w->args->bound) bound = ls_line_of(w->args->bound, at);
+    if (w->args->only) {
+      ls_line only = ls_line_of(w->args->only, at);
+      ls_tally_row_only(&w->piece[i], &w->rule, &a, &b, w->args->bound ? &bound : NULL, &only, w->width, at);
+      continue;
+    }
     ls_tally_row(&w->piece[i], &w->rule, &a, &b, w->args->bound ? &bound : NULL, w->width, at);
   }
 }
@@ -122,12 +127,20 @@ void ls_compare_tensor(ls_result *result, const ls_compare_args *args) {
   }
   const ls_tensor *other = !ls_tensor_same_shape(args->a, args->b)                      ? args->b
                            : args->bound && !ls_tensor_same_shape(args->a, args->bound) ? args->bound
+                           : args->only && !ls_tensor_same_shape(args->a, args->only)   ? args->only
                                                                                         : NULL;
   if (other) {
     ls_dims_text(shape_a, sizeof shape_a, args->a->ndim, args->a->dim);
     ls_dims_text(shape_b, sizeof shape_b, other->ndim, other->dim);
-    snprintf(note, sizeof note, "shapes differ: %s against %s%s", shape_a, shape_b, other == args->bound ? " of the bound" : "");
+    snprintf(note, sizeof note, "shapes differ: %s against %s%s", shape_a, shape_b,
+             other == args->bound  ? " of the bound"
+             : other == args->only ? " of the mask"
+                                   : "");
     cannot_compare(result, note);
+    return;
+  }
+  if (args->only && (args->only->dtype != LS_U8 || args->only->place != LS_HOST)) {
+    cannot_compare(result, "the mask of what is compared is not u8 on the host");
     return;
   }
   if (args->a->place != LS_HOST || args->b->place != LS_HOST || (args->bound && args->bound->place != LS_HOST)) {
@@ -162,7 +175,7 @@ void ls_compare_tensor(ls_result *result, const ls_compare_args *args) {
   if (total.lonely > 0) {
     snprintf(result->note, sizeof result->note, "%lld element%s not finite on one side only, or of another kind or sign; the first: %s",
              (long long)total.lonely, total.lonely == 1 ? "" : "s", result->where);
-  } else if (count == 0) {
+  } else if (total.count == 0) {
     snprintf(result->note, sizeof result->note, "nothing was compared");
   }
 }

@@ -46,8 +46,9 @@ typedef struct {
   char note[LS_MAX_NOTE];               /* ring findings, non-finite origin; may be empty */
 } ls_result;
 
-/* Positions of the rows along the axis named "row" (and "latent": position base + stride * index), for naming places; capacity 0: no ring.
- * newest: where the axis "slot" is a ring of `capacity` slots, the newest position in it, else -1. */
+/* Positions for naming places: index i of an axis named "row" or "latent" is at position base + stride * i. They are named where any of
+ * base, capacity and stride is above 0. capacity: of the ring that rows are written to, 0: none; a row's slot is named along with it.
+ * newest: above 0, the axis "slot" is that ring and this the newest position in it: slot s holds newest - (newest - s) mod capacity. */
 typedef struct {
   int64_t base, capacity, head_dim;
   int64_t newest;
@@ -64,6 +65,8 @@ typedef struct {
   double atol, rtol;
   ls_place_names names;
   int64_t first_layer; /* added to the index of the axis "layer" in names (a view of one layer) */
+  /* u8, same shape: elements where it is 0 are neither compared nor counted (index scores outside the candidates). NULL: all are. */
+  const ls_tensor *only;
 } ls_compare_args;
 
 /* Judges b against a. Both are rounded to args->type first. Places that are not finite must be the same ones with the same meaning (any
@@ -92,7 +95,9 @@ void ls_result_judge(ls_result *result);
 typedef struct {
   const ls_tensor *idx;   /* i32 [m, k]: compressed entries alone, with the offset added, -1 last */
   const ls_tensor *score; /* the float scores [m, n] that it was chosen by */
-  const ls_tensor *bound; /* f32 [m, n]: what a score may be off by in all; NULL: nothing */
+  /* f32 [m, n]: what a score may differ by, in all, from the other side's; NULL: nothing. Where both sides have one, the larger counts. Not
+   * used where one side is judged by its own scores, which is exact. */
+  const ls_tensor *bound;
 } ls_selection;
 
 typedef struct {
@@ -105,15 +110,21 @@ typedef struct {
 
 /* Judges a selection by the scores of the path that made it. Passes where every query's entries are -1 or offset + position, in range,
  * visible, inside the mask, strictly ascending, -1 last, as many as there are eligible positions (at most k), and no position left out has
- * a better score than one that is in (NaN ranks first; -0 equals +0). count: entries; failing: wrong entries. note names the first fault by
- * cause: "query 3 (position 2051) entry 5: position 17 is in the future (6 visible)": out of range, in the future, duplicate, wrong offset
- * base, -1 before a valid entry, not ascending, missing, inferior by x to position y, outside the candidates, wrong winner of a tie; a
- * passing one says how many entries were chosen among equals ("4 ties"). */
+ * a better score than one that is in (NaN ranks first; -0 equals +0). count: entries, m * k; failing: wrong entries; MISTRUSTED where no
+ * query chose anything (all of them then count as zeros). note names the first fault by cause: "query 3 (position 2051) entry 5: position
+ * 17 is in the future (6 visible)": out of range, in the future, duplicate, wrong offset base (all entries of all queries off by one
+ * constant), -1 before a valid entry, not ascending, missing, inferior by x to position y, outside the candidates, a score of -inf, wrong
+ * winner of a tie; a passing one says how many entries were chosen among equals ("4 ties"). worst: the first fault; worst_a, worst_b: the
+ * entry expected (the lower position winning ties) and found, or of an inferior one the score of the one left out and its own. O(n + k) a
+ * query, and memory for 17 bytes times n a thread. */
 void ls_compare_selection(ls_result *result, const ls_selection *s, const ls_select_rule *rule);
 
-/* Judges b's selection against a's, each made by scores of its own. Beside what ls_compare_selection asks of the form of each: an entry
- * that only one side holds must have, on both sides, a score within the sum of both bounds of that side's k-th. Such a pair passes as a
- * near tie, or as a tie where all of its scores equal the k-th; note counts both. */
+/* Judges b's selection against a's, each made by scores of its own. Beside what ls_compare_selection asks of the form of each (but not that
+ * it is the best by its scores): an entry that only one side holds must have, on both sides, a score within the sum of both bounds, the
+ * entry's and the k-th's, of that side's k-th, the lowest score it chose. (The bound of what it was swapped with stands in for the k-th's
+ * where that is larger, see compare_choice.h.) Such a pair passes as a near tie, or as a tie where all of its scores equal the k-th; note
+ * counts both. Where a side holds fewer than k there is no k-th, and the sets must be the same. use: the largest share of that sum in use;
+ * worst_a, worst_b: the k-th score and the entry's, worst_bound the sum. */
 void ls_compare_selections(ls_result *result, const ls_selection *a, const ls_selection *b, const ls_select_rule *rule);
 
 typedef struct {
@@ -127,7 +138,7 @@ void ls_compare_candidates(ls_result *result, const ls_selection *s, const ls_se
 void ls_compare_candidate_masks(ls_result *result, const ls_selection *a, const ls_selection *b, const ls_select_rule *rule,
                                 const ls_candidate_rule *blocks);
 
-/* Integers that must be equal, element by element (window_idx, idx). */
+/* Integers that must be equal, element by element (window_idx, idx). The first that differs is named. No value counts as zero. */
 void ls_compare_indices(ls_result *result, const ls_stage *stage, const ls_tensor *a, const ls_tensor *b, const ls_place_names *names);
 
 /* ---- rings ---- */

@@ -1,3 +1,4 @@
+#include "compare/compare_tally.h"
 #include "compare_helpers.h"
 
 static const ls_stage stage = {.name = "k_rope", .axes = "layer row channel", .steps = 1, .head_dim_field = 1};
@@ -454,4 +455,123 @@ Test(compare_merge, what_was_not_compared_yields) {
     ls_result_merge(&sum, &q);
     cr_assert(sum.verdict == LS_PASS && sum.count == 100);
   }
+}
+
+/* ---- attn_v41: states in float32, grids, scores of a masked index source ---- */
+
+Test(compare_tensor, float32_stages_without_steps_are_judged_by_their_bound) {
+  pair p;
+  setup(&p, LS_F32);
+  p.args.steps = 0;
+  p.args.bound = &p.bound;
+  ls_tensor_set(&p.a, AT, 1.0);
+  ls_tensor_set(&p.b, AT, 1.0 + 0x1p-23);
+  ls_result r = compare(&p);
+  assert_verdict(r, LS_FAIL);
+  cr_assert(r.failing == 1 && r.steps == 1);
+  ls_tensor_set(&p.bound, AT, 0x1p-23);
+  r = compare(&p);
+  assert_verdict(r, LS_PASS);
+  cr_assert(r.use == 1 && r.bit_equal == 767);
+  ls_tensor_set(&p.b, AT, 1.0 + 0x1p-22);
+  r = compare(&p);
+  assert_verdict(r, LS_FAIL);
+  ls_trace_free(p.trace);
+}
+
+Test(compare_tensor, another_code_of_a_grid_passes_only_where_the_bound_reaches_it) {
+  pair p;
+  setup(&p, LS_BF16);
+  p.args.steps = 0;
+  p.args.bound = &p.bound;
+  ls_tensor_set(&p.a, AT, 3.0);
+  ls_tensor_set(&p.b, AT, 4.0); /* the next code of fp4 */
+  assert_verdict(compare(&p), LS_FAIL);
+  ls_tensor_set(&p.bound, AT, 1.0);
+  assert_verdict(compare(&p), LS_PASS);
+  ls_tensor_set(&p.b, AT, 6.0); /* the one after */
+  assert_verdict(compare(&p), LS_FAIL);
+  ls_trace_free(p.trace);
+}
+
+Test(compare_tensor, places_of_minus_infinity_are_compared_as_sets) {
+  pair p;
+  setup(&p, LS_F32);
+  p.args.steps = 0;
+  p.args.bound = &p.bound;
+  for (int64_t i = 0; i < 768; i++) ls_tensor_set(&p.bound, i, 1e30);
+  for (int64_t i = 96; i < 192; i++) ls_tensor_set(&p.a, i, -INFINITY), ls_tensor_set(&p.b, i, -INFINITY);
+  ls_result r = compare(&p);
+  assert_verdict(r, LS_PASS);
+  cr_assert(r.nonfinite == 96 && r.bit_equal == 768);
+  ls_tensor_set(&p.b, 100, -3e38); /* finite on one side, whatever the bound */
+  r = compare(&p);
+  assert_verdict(r, LS_FAIL);
+  cr_assert(r.failing == 1 && r.nonfinite == 95);
+  assert_has(r.note, "not finite on one side only");
+  ls_trace_free(p.trace);
+}
+
+Test(compare_tensor, only_the_elements_that_are_defined_are_compared) {
+  pair p;
+  setup(&p, LS_BF16);
+  ls_tensor only = add_tensor(p.trace, "only", LS_U8, 3, p.a.dim);
+  for (int64_t i = 0; i < 768; i++) ls_tensor_set(&only, i, i < 96 * 7 && i % 3 == 0); /* the last row has none */
+  p.args.only = &only;
+  ls_tensor_set(&p.b, 1, NAN); /* not defined */
+  ls_tensor_set(&p.b, 700, 1e9);
+  ls_result r = compare(&p);
+  assert_verdict(r, LS_PASS);
+  cr_assert(r.count == 224 && r.bit_equal == 224 && r.rows == 7 && r.failing == 0);
+  ls_tensor_set(&p.b, 96 * 6 + 69, 1e9); /* defined */
+  r = compare(&p);
+  assert_verdict(r, LS_FAIL);
+  cr_assert(r.failing == 1 && r.rows_failing == 1 && r.worst_index[2] == 69);
+  ls_tensor_set(&only, 96 * 6 + 69, 0);
+  assert_verdict(compare(&p), LS_PASS);
+  memset(only.data, 0, 768);
+  r = compare(&p);
+  assert_verdict(r, LS_MISTRUSTED);
+  assert_has(r.note, "nothing was compared");
+  p.args.only = &p.bound;
+  r = compare(&p);
+  assert_verdict(r, LS_FAIL);
+  assert_has(r.note, "not u8");
+  only = ls_tensor_slice(&only, 0, 0, 1);
+  p.args.only = &only;
+  r = compare(&p);
+  assert_verdict(r, LS_FAIL);
+  assert_has(r.note, "of the mask");
+  ls_trace_free(p.trace);
+}
+
+static const char *place_of(const char *axes, const int64_t *index, const ls_place_names *names, bool heads) {
+  static char buf[LS_MAX_WHERE];
+  ls_place_text_args args = {.axes = axes, .ndim = 2, .index = index, .names = names, .heads = heads, .slot_position = -1};
+  ls_place_text(buf, sizeof buf, &args);
+  return buf;
+}
+
+Test(compare_tensor, places_are_named_by_position) {
+  const int64_t at[] = {3, 70};
+  ls_place_names window = {.capacity = 128, .newest = 2180}; /* slot 4 */
+  cr_assert_str_eq(place_of("slot channel", at, &window, false), "slot 3 (position 2179) channel 70");
+  window.newest = 2178; /* slot 2: slot 3 holds the oldest */
+  cr_assert_str_eq(place_of("slot channel", at, &window, false), "slot 3 (position 2051) channel 70");
+  window.newest = 2179;
+  cr_assert_str_eq(place_of("slot channel", at, &window, false), "slot 3 (position 2179) channel 70");
+  window.newest = 2; /* still filling: nothing lives there */
+  cr_assert_str_eq(place_of("slot channel", at, &window, false), "slot 3 channel 70");
+  window.newest = -1;
+  cr_assert_str_eq(place_of("slot channel", at, &window, false), "slot 3 channel 70");
+  ls_place_names latent = {.base = 2042, .stride = 2, .newest = -1};
+  cr_assert_str_eq(place_of("latent channel", at, &latent, false), "latent 3 (position 2048) channel 70");
+  ls_place_names start = {.stride = 2, .newest = -1};
+  cr_assert_str_eq(place_of("latent channel", at, &start, false), "latent 3 (position 6) channel 70");
+  ls_place_names rows = {.base = 2048, .newest = -1, .head_dim = 32};
+  cr_assert_str_eq(place_of("row channel", at, &rows, true), "row 3 (position 2051) head 2 channel 6");
+  cr_assert_str_eq(place_of("row entry", at, &rows, false), "row 3 (position 2051) entry 70");
+  cr_assert_str_eq(place_of("row head", at, &rows, false), "row 3 (position 2051) head 70");
+  cr_assert_str_eq(place_of("row position", at, &rows, false), "row 3 (position 2051) position 70");
+  cr_assert_str_eq(place_of("row entry", at, NULL, false), "row 3 entry 70");
 }
