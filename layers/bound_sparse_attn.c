@@ -97,9 +97,9 @@ static void scores(const sparse_work *g, scratch *s, int64_t t, int64_t n) {
   for (int64_t i = 0; i < g->heads * n; i++) s->e[i] += s->e_more[i];
 }
 
-/* What a head's scores are off by: at most, and on average over p. */
+/* What a head's scores are off by on average over p, and e^2E, E being the most. */
 typedef struct {
-  double most, mean;
+  double mean, grow;
 } head_off;
 
 /* Probabilities of head h, and p e. */
@@ -113,25 +113,25 @@ static head_off softmax(const sparse_work *g, scratch *s, int64_t h, int64_t n) 
   }
   for (int64_t j = 0; j < n; j++) sum += exp(scale * (double)score[j] - highest);
   sum += exp(g->sink[h] - highest);
-  head_off all = {0, 0};
+  double most = 0, mean = 0;
   for (int64_t j = 0; j < n; j++) {
     const double v = scale * (double)score[j], p = exp(v - highest) / sum;
     const double e = scale * (double)off[j] + 10 * LS_UNIT * (fabs(v) + largest);
-    all.most = fmax(all.most, e);
-    all.mean += p * e;
+    most = fmax(most, e);
+    mean += p * e;
     s->p[h * n + j] = (float)p;
     s->p_off[h * n + j] = (float)(p * e);
     s->p_off[(g->heads + h) * n + j] = (float)p;
     s->p_square[h * n + j] = (float)(p * p);
   }
-  return all;
+  return (head_off){.mean = mean, .grow = exp(2 * most)};
 }
 
 static double element_bound(const scratch *s, head_off off, int64_t i, int64_t c, double with_off, double magnitude, int64_t n,
                             bool carried) {
   const double y = (double)s->y[i], rows = carried ? (double)s->by_rows[i] : 0;
-  const double grow = exp(2 * off.most), drift = (grow - 1) * (magnitude + fabs(y));
-  const double moved = grow * (with_off + off.mean * (fabs(y) + drift) + rows);
+  const double drift = (off.grow - 1) * (magnitude + fabs(y));
+  const double moved = off.grow * (with_off + off.mean * (fabs(y) + drift) + rows);
   const double farthest = fmax((double)s->most[c] - y, y - (double)s->least[c]);
   const double each = 0x1p-7 * magnitude, together = 0x1p-7 * fabs(y) + 4 * 0x1p-8 * sqrt((double)s->squares[i]);
   const double rounding = each < together ? each : together;
@@ -163,7 +163,6 @@ static void sparse_query(void *arg, int64_t t) {
   }
   for (int64_t h = 0; h < heads; h++) off[h] = softmax(g, &s, h, n);
   ls_gemm_f32(s.y, s.p, s.row_t, heads, width, n, width, n, n);
-  /* p_off is dense in n only where n is all entries: heads * n each, one after the other */
   ls_gemm_f32(s.sums, s.p_off, s.abs_t, 2 * heads, width, n, width, n, n);
   ls_gemm_f32(s.squares, s.p_square, s.square_t, heads, width, n, width, n, n);
   if (g->carried) ls_gemm_f32(s.by_rows, s.p, s.off_t, heads, width, n, width, n, n);

@@ -840,6 +840,66 @@ Test(bounds_attn, a_path_that_fuses_up_to_a_grid_stays_inside) {
   teardown(&g);
 }
 
+/* ---- formulas, element by element in double ---- */
+
+static double value_of(const path *p, const char *stage, int64_t i) { return ls_tensor_get(ls_trace_tensor(p->out, stage), i); }
+static double bound_at(const layer_rig *g, const char *stage, int64_t i) { return ls_tensor_get(ls_trace_tensor(g->bounds, stage), i); }
+
+/* One step of the binade that the other side may be in, and the bound. */
+static double total(const layer_rig *g, const path *p, const char *stage, int64_t i) {
+  const double v = fabs(value_of(p, stage, i)), rest = bound_at(g, stage, i);
+  return ls_step_at(LS_BF16, v + ls_step_at(LS_BF16, v) + rest) + rest;
+}
+
+static void near(const layer_rig *g, const char *stage, int64_t i, double expected) {
+  const double got = bound_at(g, stage, i);
+  cr_assert(fabs(got - expected) <= 1e-5 * expected && expected > 0, "%s[%d]: %.9g, expected %.9g", stage, (int)i, got, expected);
+}
+
+Test(bounds_attn, formulas_hold_with_carrying) {
+  for (int layer = PAIRS; layer <= SINGLES; layer += SINGLES - PAIRS) {
+    layer_rig g;
+    setup(&g);
+    g.step = (ls_step){.op = LS_OP_FORWARD, .layer = layer, .start_pos = 0, .rows = PREFILL};
+    path a = run(&g, FORWARD, NULL, NULL, 0);
+    all_bounds(&g, &a, yes, NULL);
+    enum { GROUP = Q_DIM / GROUPS, O_DIM = GROUPS * O_RANK };
+    for (int64_t i = 0; i < PREFILL * O_DIM; i += 7) { /* each group of heads with its own rows of the weight */
+      const int64_t from = i / O_DIM * Q_DIM + i % O_DIM / O_RANK * GROUP;
+      double sum = 0;
+      for (int64_t k = 0; k < GROUP; k++) {
+        const double x = fabs(value_of(&a, "o_rot", from + k)), w = fabs(ls_tensor_get(weight(&a, "wo_a"), i % O_DIM * GROUP + k));
+        sum += (4 * sqrt(GROUP) * 0x1p-24 * x + total(&g, &a, "o_rot", from + k)) * w;
+      }
+      near(&g, "o_group", i, sum);
+    }
+    for (int64_t i = 0; i < PREFILL * I_HEADS; i++)
+      near(&g, "index_w", i, 0.0625 * (10 * 0x1p-24 * fabs(value_of(&a, "index_w_proj", i)) + total(&g, &a, "index_w_proj", i)));
+    for (int64_t i = 0; i < a.p.g * HEAD_DIM; i++) { /* latents stand `ratio` positions apart */
+      const int64_t c = i % HEAD_DIM - (HEAD_DIM - ROPE), other = c % 2 ? i - 1 : i + 1;
+      if (c < 0) {
+        near(&g, "compress_kv_rope", i, total(&g, &a, "latent", i));
+        continue;
+      }
+      const double angle = (double)angle_of(&a, i / HEAD_DIM * a.p.ratio, c / 2);
+      const double own = 8 * 0x1p-24 * (fabs(value_of(&a, "latent", i)) + fabs(value_of(&a, "latent", other)));
+      near(&g, "compress_kv_rope", i,
+           own + fabs(cos(angle)) * total(&g, &a, "latent", i) + fabs(sin(angle)) * total(&g, &a, "latent", other));
+    }
+    if (layer == PAIRS) { /* 13 tokens: the last one waits in slot 0, slot 1 holds nothing yet */
+      for (int64_t c = 0; c < HEAD_DIM; c++) {
+        double sum = 0;
+        for (int64_t k = 0; k < DIM; k++)
+          sum += fabs(value_of(&a, "x", (PREFILL - 1) * DIM + k)) * fabs(ls_tensor_get(weight(&a, "compressor/wgate"), c * DIM + k));
+        near(&g, "score_state", c, 4 * sqrt(DIM) * 0x1p-24 * sum);
+        cr_assert(bound_at(&g, "score_state", HEAD_DIM + c) == 0);
+      }
+    }
+    path_free(&a);
+    teardown(&g);
+  }
+}
+
 /* ---- planted faults ---- */
 
 Test(bounds_attn, a_wrong_stage_is_outside_in_isolation_and_alone) {
