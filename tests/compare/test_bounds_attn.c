@@ -876,15 +876,15 @@ Test(bounds_attn, formulas_hold_with_carrying) {
     for (int64_t i = 0; i < PREFILL * I_HEADS; i++)
       near(&g, "index_w", i, 0.0625 * (10 * 0x1p-24 * fabs(value_of(&a, "index_w_proj", i)) + total(&g, &a, "index_w_proj", i)));
     for (int64_t i = 0; i < a.p.g * HEAD_DIM; i++) { /* latents stand `ratio` positions apart */
-      const int64_t c = i % HEAD_DIM - (HEAD_DIM - ROPE), other = c % 2 ? i - 1 : i + 1;
+      const int64_t c = i % HEAD_DIM - (HEAD_DIM - ROPE), mate = c % 2 ? i - 1 : i + 1;
       if (c < 0) {
         near(&g, "compress_kv_rope", i, total(&g, &a, "latent", i));
         continue;
       }
       const double angle = (double)angle_of(&a, i / HEAD_DIM * a.p.ratio, c / 2);
-      const double own = 8 * 0x1p-24 * (fabs(value_of(&a, "latent", i)) + fabs(value_of(&a, "latent", other)));
+      const double own = 8 * 0x1p-24 * (fabs(value_of(&a, "latent", i)) + fabs(value_of(&a, "latent", mate)));
       near(&g, "compress_kv_rope", i,
-           own + fabs(cos(angle)) * total(&g, &a, "latent", i) + fabs(sin(angle)) * total(&g, &a, "latent", other));
+           own + fabs(cos(angle)) * total(&g, &a, "latent", i) + fabs(sin(angle)) * total(&g, &a, "latent", mate));
     }
     if (layer == PAIRS) { /* 13 tokens: the last one waits in slot 0, slot 1 holds nothing yet */
       for (int64_t c = 0; c < HEAD_DIM; c++) {
