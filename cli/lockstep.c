@@ -4,9 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "../core/ls_gemm.h"
+#include "../core/ls_parallel.h"
 #include "../layers/ls_path.h"
 #include "cli.h"
 
@@ -60,8 +64,30 @@ static void print_version(void) {
   }
 }
 
+/* OpenBLAS maps a buffer for each thread that calls it, and for each thread of its own as soon as it is loaded; where there is no room it
+ * tries again for ever, and a fork or exit waits for it. So under a limit on the address space (ulimit -v) the program starts again with
+ * no threads of OpenBLAS's own (it uses none), and then, for a command that multiplies, says so where its own threads' buffers do not fit.
+ */
+static void expect_room_for_blas(char **argv, bool multiplies) {
+  enum { MIB_A_THREAD = 128, MIB_BESIDE = 64 };
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const char *blas_threads = getenv("OPENBLAS_NUM_THREADS");
+  if ((blas_threads == NULL || strcmp(blas_threads, "1") != 0) && setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0) execvp(argv[0], argv);
+  if (!multiplies) return;
+  const size_t mib = (size_t)ls_threads() * MIB_A_THREAD + MIB_BESIDE;
+  void *room = mmap(NULL, mib << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) {
+    fprintf(stderr, "lockstep: the limit on address space (ulimit -v %llu) leaves no %zu MiB for the buffers of OpenBLAS, %d a thread\n",
+            (unsigned long long)limit.rlim_cur >> 10, mib, MIB_A_THREAD);
+    _exit(LS_INTERNAL);
+  }
+  munmap(room, mib << 20);
+}
+
 static ls_status run_command(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
+  expect_room_for_blas(argv, strcmp(command, "verify") == 0 || strcmp(command, "gen") == 0);
   if (strcmp(command, "verify") == 0) return ls_cmd_verify(argc - 1, argv + 1);
   if (strcmp(command, "info") == 0) return ls_cmd_info(argc - 1, argv + 1);
   if (strcmp(command, "gen") == 0) return ls_cmd_gen(argc - 1, argv + 1);

@@ -90,6 +90,21 @@ Test(cli, scripts_refuse_unknown_words_at_once) {
   }
 }
 
+#if !defined(__SANITIZE_ADDRESS__) /* its shadow memory fits no limit */
+Test(cli, a_limit_on_address_space_ends_in_a_line_not_in_a_hang) {
+  static char out[1 << 14];
+  int refused = 0;
+  for (int mib = 100; mib <= 2000; mib += 100) {
+    int code = run(out, sizeof out, "(ulimit -v %d; timeout -s KILL 60 %s verify --path emu %sdflash_refusals.h5) 2>&1", mib << 10,
+                   LOCKSTEP, GOLDEN);
+    if (code == 127) continue; /* the loader's word: no room for the libraries of this build */
+    cr_expect(code == 0 || code == 5, "ulimit -v of %d MiB: expected exit 0 or 5, found %d: %s", mib, code, out);
+    refused += code == 5 && strstr(out, "the limit on address space (ulimit -v ") != NULL;
+  }
+  cr_expect_gt(refused, 0, "no limit was named");
+}
+#endif
+
 Test(cli, a_missing_or_foreign_file_is_a_bad_fixture) {
   expect(3, "no_such_file.h5", "verify --path ref no_such_file.h5");
   expect(3, "test_exit_codes.c", "verify --path ref " LS_SOURCE_DIR "/tests/cli/test_exit_codes.c");
