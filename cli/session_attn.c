@@ -37,6 +37,7 @@ static ls_status attn_open(session *v, const ls_trace *start, ls_error *err) {
   for (int64_t l = 0; l < c->n_layers; l++) {
     LS_TRY(ls_ring_history_new(&v->history[l], 1, c->window_size, c->head_dim, err));
     const ls_tensor *window = layer_tensor(start, l, "window");
+    if (window == NULL) continue;
     const ls_tensor ring = ls_tensor_make(window->dtype, 3, (int64_t[]){1, c->window_size, c->head_dim}, window->data);
     LS_TRY(ls_ring_history_state(v->history[l], &ring, NULL, session_state_int(start, "position"), err));
   }
