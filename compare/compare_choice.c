@@ -185,9 +185,7 @@ static void note_sums(ls_result *r, const ls_choice_tally *t, const char *one, c
   } else if (t->chosen == 0) {
     ls_choice_say(r->note, size, "no %s was chosen", one);
   } else {
-    if (t->ties > 0) ls_choice_say(r->note, size, "%lld tie%s", (long long)t->ties, t->ties == 1 ? "" : "s");
-    if (t->near_ties == 0) return;
-    ls_choice_say(r->note, size, "%s%lld near tie%s", t->ties > 0 ? ", " : "", (long long)t->near_ties, t->near_ties == 1 ? "" : "s");
+    ls_note_ties(r);
   }
 }
 
@@ -201,6 +199,7 @@ void ls_choice_result(ls_result *result, const ls_choice_tally *t, const char *a
   }
   result->count = t->count, result->bit_equal = t->equal, result->failing = t->failing;
   result->rows = t->rows, result->rows_failing = t->rows_failing;
+  result->ties = t->ties, result->near_ties = t->near_ties;
   result->zeros = t->chosen == 0 ? t->count : 0; /* nothing was chosen: proves little */
   result->use = t->is_fault ? INFINITY : t->use;
   ls_result_judge(result);

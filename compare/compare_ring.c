@@ -19,7 +19,7 @@ static const size_t DEAD_BYTES_MAX = (size_t)64 << 20;
 
 enum { FROM_STATE = -1 }; /* the step of rows that were there before the first */
 
-/* One position's K and V of all layers: [layers, kv_dim] each. */
+/* One position's K and V of all layers: [layers, kv_dim] each; no V (NULL) where the layer has one ring. */
 typedef struct seen_row seen_row;
 struct seen_row {
   int64_t step, position;
@@ -140,6 +140,7 @@ static ls_status keep_row(ls_ring_history *h, int64_t step, const char *kind, in
   seen_row *row = calloc(1, sizeof *row);
   bool ok = row != NULL;
   for (int i = 0; ok && i < 2; i++) {
+    if (!value[i]) continue;
     size_t bytes = elements * ls_dtype_size(value[i]->dtype);
     row->dtype[i] = value[i]->dtype;
     row->data[i] = malloc(bytes);
@@ -157,8 +158,8 @@ static ls_status keep_row(ls_ring_history *h, int64_t step, const char *kind, in
   }
   row->step = step, row->position = position, row->kind = kind;
   for (int i = 0; i < 2; i++) {
-    copy_row(row->data[i], value[i], r);
-    if (bound[i]) copy_row(row->bound[i], bound[i], r);
+    if (value[i]) copy_row(row->data[i], value[i], r);
+    if (row->bound[i]) copy_row(row->bound[i], bound[i], r);
   }
   int64_t slot = ls_ring_slot(position, h->capacity);
   if (h->live[slot]) retire(h, h->live[slot]);
@@ -167,8 +168,19 @@ static ls_status keep_row(ls_ring_history *h, int64_t step, const char *kind, in
   return LS_OK;
 }
 
+/* t as [layers, rows, kv_dim]: [rows, kv_dim] will do where there is one layer. t may be NULL, and stays so. */
+static const ls_tensor *with_layers(ls_tensor *view, const ls_ring_history *h, const ls_tensor *t) {
+  if (!t || t->ndim != 2 || h->layers != 1) return t;
+  *view = *t;
+  view->ndim = 3;
+  view->dim[0] = 1, view->stride[0] = t->dim[0] * t->stride[0];
+  for (int i = 0; i < 2; i++) view->dim[i + 1] = t->dim[i], view->stride[i + 1] = t->stride[i];
+  return view;
+}
+
 static ls_status check_rows(const ls_ring_history *h, const char *what, const ls_tensor *t, int64_t rows, bool is_bound, ls_error *err) {
   char shape[64];
+  if (!t) return ls_fail(err, LS_INTERNAL, "ring history: %s is not there", what);
   bool fits = t->ndim == 3 && t->dim[0] == h->layers && t->dim[1] == rows && t->dim[2] == h->kv_dim && t->place == LS_HOST;
   bool typed = is_bound ? t->dtype == LS_F32 : ls_dtype_is_float(t->dtype);
   if (fits && typed) return LS_OK;
@@ -179,53 +191,59 @@ static ls_status check_rows(const ls_ring_history *h, const char *what, const ls
 
 ls_status ls_ring_history_write(ls_ring_history *history, int64_t step, const char *kind, int64_t base, int64_t rows, const ls_tensor *k,
                                 const ls_tensor *v, const ls_tensor *bound_k, const ls_tensor *bound_v, ls_error *err) {
-  if (rows < 0 || rows > history->capacity || !ls_positions_valid(base, rows)) {
-    return ls_fail(err, LS_INTERNAL, "ring history: step %lld writes %lld rows at %lld into %lld slots", (long long)step, (long long)rows,
-                   (long long)base, (long long)history->capacity);
+  ls_tensor view[4];
+  const ls_tensor *const value[2] = {with_layers(&view[0], history, k), with_layers(&view[1], history, v)};
+  const ls_tensor *const bound[2] = {with_layers(&view[2], history, bound_k), with_layers(&view[3], history, v ? bound_v : NULL)};
+  if (rows < 0 || !ls_positions_valid(base, rows)) {
+    return ls_fail(err, LS_INTERNAL, "ring history: step %lld writes %lld rows at %lld", (long long)step, (long long)rows, (long long)base);
   }
-  LS_TRY(check_rows(history, "k", k, rows, false, err));
-  LS_TRY(check_rows(history, "v", v, rows, false, err));
-  if (bound_k) LS_TRY(check_rows(history, "bound of k", bound_k, rows, true, err));
-  if (bound_v) LS_TRY(check_rows(history, "bound of v", bound_v, rows, true, err));
+  LS_TRY(check_rows(history, "k", value[0], rows, false, err));
+  if (value[1]) LS_TRY(check_rows(history, "v", value[1], rows, false, err));
+  if (bound[0]) LS_TRY(check_rows(history, "bound of k", bound[0], rows, true, err));
+  if (bound[1]) LS_TRY(check_rows(history, "bound of v", bound[1], rows, true, err));
   forget_intermediates(history);
   history->last_step = step;
-  for (int64_t r = 0; r < rows; r++) {
-    LS_TRY(keep_row(history, step, kind, base + r, r, (const ls_tensor *const[]){k, v}, (const ls_tensor *const[]){bound_k, bound_v}, err));
-  }
+  int64_t first = rows > history->capacity ? rows - history->capacity : 0; /* earlier rows never lie in the ring */
+  for (int64_t r = first; r < rows; r++) LS_TRY(keep_row(history, step, kind, base + r, r, value, bound, err));
   return LS_OK;
 }
 
 ls_status ls_ring_history_state(ls_ring_history *history, const ls_tensor *k_ring, const ls_tensor *v_ring, int64_t cursor, ls_error *err) {
   int64_t capacity = history->capacity;
-  LS_TRY(check_rows(history, "k_ring", k_ring, capacity, false, err));
-  LS_TRY(check_rows(history, "v_ring", v_ring, capacity, false, err));
+  ls_tensor view[2];
+  const ls_tensor *const value[2] = {with_layers(&view[0], history, k_ring), with_layers(&view[1], history, v_ring)};
+  LS_TRY(check_rows(history, "k_ring", value[0], capacity, false, err));
+  if (value[1]) LS_TRY(check_rows(history, "v_ring", value[1], capacity, false, err));
   for (int64_t slot = 0; slot < capacity; slot++) {
     int64_t first, nonzeros = 0;
     for (int64_t layer = 0; layer < history->layers; layer++) {
-      int64_t at = (layer * capacity + slot) * history->kv_dim;
-      ls_line k = ls_line_of(k_ring, at), v = ls_line_of(v_ring, at);
-      nonzeros += ls_line_nonzeros(&k, history->kv_dim, &first) + ls_line_nonzeros(&v, history->kv_dim, &first);
+      for (int i = 0; i < 2 && value[i]; i++) {
+        ls_line line = ls_line_of(value[i], (layer * capacity + slot) * history->kv_dim);
+        nonzeros += ls_line_nonzeros(&line, history->kv_dim, &first);
+      }
     }
     if (nonzeros == 0) continue;
     int64_t position = slot; /* a drafted slot at or beyond the cursor, where none below it lives there */
     if (cursor > slot) position = slot + (cursor - 1 - slot) / capacity * capacity;
-    LS_TRY(keep_row(history, FROM_STATE, "state", position, slot, (const ls_tensor *const[]){k_ring, v_ring},
-                    (const ls_tensor *const[]){NULL, NULL}, err));
+    LS_TRY(keep_row(history, FROM_STATE, "state", position, slot, value, (const ls_tensor *const[]){NULL, NULL}, err));
   }
   return LS_OK;
 }
 
 ls_status ls_ring_history_intermediate(ls_ring_history *history, const char *stage, int64_t base, const ls_tensor *rows, ls_error *err) {
-  if (rows->ndim != 3 || rows->dim[1] > history->capacity)
-    return ls_fail(err, LS_INTERNAL, "ring history: %s: not [layers, rows, kv_dim]", stage);
-  LS_TRY(check_rows(history, stage, rows, rows->dim[1], false, err));
+  ls_tensor view;
+  const ls_tensor *all = with_layers(&view, history, rows);
+  if (!all || all->ndim != 3) return ls_fail(err, LS_INTERNAL, "ring history: %s: not [layers, rows, kv_dim]", stage);
+  LS_TRY(check_rows(history, stage, all, all->dim[1], false, err));
   if (history->n_intermediates == MAX_INTERMEDIATES)
     return ls_fail(err, LS_INTERNAL, "ring history: more than %d stages", MAX_INTERMEDIATES);
-  void *data = malloc(ls_tensor_bytes(rows) + 1);
-  if (!data) return ls_fail(err, LS_INTERNAL, "ring history: out of memory for %zu bytes of %s", ls_tensor_bytes(rows), stage);
+  int64_t skipped = all->dim[1] > history->capacity ? all->dim[1] - history->capacity : 0;
+  ls_tensor last = ls_tensor_slice(all, 1, skipped, all->dim[1] - skipped);
+  void *data = malloc(ls_tensor_bytes(&last) + 1);
+  if (!data) return ls_fail(err, LS_INTERNAL, "ring history: out of memory for %zu bytes of %s", ls_tensor_bytes(&last), stage);
   intermediate *kept = &history->intermediates[history->n_intermediates];
-  *kept = (intermediate){stage, base, ls_tensor_make(rows->dtype, 3, rows->dim, data)};
-  ls_status status = ls_tensor_copy(&kept->rows, rows, err);
+  *kept = (intermediate){stage, base + skipped, ls_tensor_make(last.dtype, 3, last.dim, data)};
+  ls_status status = ls_tensor_copy(&kept->rows, &last, err);
   if (status != LS_OK) {
     free(data);
     return status;
@@ -269,11 +287,12 @@ typedef struct {
 
 static void look_at_rows(const ls_ring_history *h, target *t, int is_v, int64_t layer, bool other_ring, finding *found) {
   for (int64_t slot = 0; slot < h->capacity; slot++) {
-    if (!h->live[slot]) continue;
+    if (!h->live[slot] || !h->live[slot]->data[is_v]) continue;
     ls_line line = line_of_row(h, h->live[slot], is_v, layer);
     if (nearer(t, &line)) *found = (finding){.row = h->live[slot], .layer = layer, .other_ring = other_ring};
   }
   for (const seen_row *row = h->oldest; row; row = row->next) {
+    if (!row->data[is_v]) continue;
     ls_line line = line_of_row(h, row, is_v, layer);
     if (nearer(t, &line)) *found = (finding){.row = row, .layer = layer, .other_ring = other_ring};
   }
@@ -373,7 +392,7 @@ static void describe(note_text note, const ls_ring_history *h, const char *place
     say(note, "%s holds %s, expected position %lld (%s)%s", place, held, p, expected_step,
         finite && square == 0 ? ": never written, or cleared" : "");
   } else if (found.layer != layer) {
-    say(note, "%s holds drafter layer %lld's row of %s, expected position %lld of layer %lld", place, (long long)found.layer, held, p,
+    say(note, "%s holds layer %lld's row of %s, expected position %lld of layer %lld", place, (long long)found.layer, held, p,
         (long long)layer);
   } else if (found.row == expected) {
     say(note, "%s holds position %lld as expected, but outside its bound", place, p);
@@ -513,6 +532,9 @@ void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls
     return;
   }
   int64_t dim[3] = {history->layers, history->capacity, history->kv_dim};
+  ls_tensor view[2];
+  a = with_layers(&view[0], history, a);
+  b = with_layers(&view[1], history, b);
   const ls_tensor *const side[2] = {a, b};
   for (int i = 0; i < 2; i++) {
     const ls_tensor *t = side[i];
@@ -524,9 +546,15 @@ void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls
              ls_dims_text(found, sizeof found, t->ndim, t->dim));
     return;
   }
+  for (int64_t slot = 0; slot < history->capacity; slot++) {
+    if (!history->live[slot] || history->live[slot]->data[is_v]) continue;
+    result->verdict = LS_FAIL;
+    snprintf(result->note, sizeof result->note, "the history holds no V rows");
+    return;
+  }
 
   int64_t pairs = history->layers * history->capacity;
-  work w = {.h = history, .rule = {.type = type}, .steps = stage->steps > 0 ? stage->steps : 1, .is_v = is_v, .a = a, .b = b};
+  work w = {.h = history, .rule = {.type = type}, .steps = stage->steps > 0 ? stage->steps : stage->is_ring, .is_v = is_v, .a = a, .b = b};
   w.only_base = only_base, w.only_rows = only_rows < history->capacity ? only_rows : history->capacity;
   w.wrong = calloc((size_t)pairs, 1);
   if (!w.wrong) {
@@ -544,12 +572,14 @@ void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls
   for (int64_t i = 0; i < pieces; i++) ls_tally_merge(&total, &w.piece[i]);
   ls_tally_result(result, &total);
   if (total.has_worst) {
-    result->worst_ndim = 3;
     ls_unflatten(result->worst_index, total.worst_at, 3, dim);
     const seen_row *expected = history->live[result->worst_index[1]];
+    const bool layers = history->layers > 1 || !stage->axes || strncmp(stage->axes, "layer", 5) == 0; /* else the ring is of one layer */
+    if (!layers) memmove(result->worst_index, result->worst_index + 1, 2 * sizeof *result->worst_index);
+    result->worst_ndim = layers ? 3 : 2;
     ls_place_names names = {.head_dim = history->head_dim};
-    ls_place_text_args place = {.axes = "layer slot channel",
-                                .ndim = 3,
+    ls_place_text_args place = {.axes = layers ? "layer slot channel" : "slot channel",
+                                .ndim = result->worst_ndim,
                                 .index = result->worst_index,
                                 .names = &names,
                                 .heads = history->head_dim > 0,

@@ -12,10 +12,12 @@ static bool listed(const char *name, const char *const *names) {
   return false;
 }
 
-static bool is_ring(const char *name) {
-  size_t n = strlen(name);
-  return n >= 5 && strcmp(name + n - 5, "_ring") == 0;
+static bool ends_in(const char *name, const char *end) {
+  size_t n = strlen(name), m = strlen(end);
+  return n >= m && strcmp(name + n - m, end) == 0;
 }
+
+static bool is_ring(const char *name) { return ends_in(name, "_ring"); }
 
 /* The first element of two rows of n elements of one type whose bytes differ; -1: none. */
 static int64_t first_difference(const ls_line *a, const ls_line *b, int64_t n) {
@@ -31,6 +33,10 @@ static int64_t first_difference(const ls_line *a, const ls_line *b, int64_t n) {
 static const char *axes_of(const char *name, int ndim) {
   if (is_ring(name) && ndim == 3) return "layer slot channel";
   if (ndim == 3) return "layer row channel";
+  if (ndim == 2 && (ends_in(name, "window") || ends_in(name, "_state"))) return "slot channel";
+  if (ndim == 2 && ends_in(name, "_cache")) return "latent channel";
+  if (ndim == 2 && ends_in(name, "topk_idxs")) return "row entry";
+  if (ndim == 2 && ends_in(name, "candidates")) return "row position";
   if (ndim == 2) return "row channel";
   return NULL;
 }
@@ -68,7 +74,7 @@ static void differs(ls_result *result, const char *name, const ls_tensor *a, con
   ls_place_text_args place = {.axes = axes_of(name, a->ndim),
                               .ndim = a->ndim,
                               .index = result->worst_index,
-                              .names = names,
+                              .names = ends_in(name, "_state") || ends_in(name, "_cache") ? NULL : names, /* not rows at positions */
                               .heads = names && names->head_dim > 0 && a->ndim == 3,
                               .slot_position = -1};
   ls_place_text(result->where, sizeof result->where, &place);

@@ -181,6 +181,18 @@ void ls_tally_result(ls_result *result, const ls_tally *tally) {
   ls_result_judge(result);
 }
 
+void ls_note_ties(ls_result *r) {
+  char near[48] = "";
+  if (r->near_ties > 0) {
+    snprintf(near, sizeof near, "%s%lld near tie%s", r->ties > 0 ? ", " : "", (long long)r->near_ties, r->near_ties == 1 ? "" : "s");
+  }
+  if (r->ties > 0) {
+    snprintf(r->note, sizeof r->note, "%lld tie%s%s", (long long)r->ties, r->ties == 1 ? "" : "s", near);
+  } else if (r->near_ties > 0) {
+    snprintf(r->note, sizeof r->note, "%s", near);
+  }
+}
+
 void ls_unflatten(int64_t index[LS_MAX_DIMS], int64_t flat, int ndim, const int64_t *dim) {
   for (int i = 0; i < LS_MAX_DIMS; i++) index[i] = 0;
   for (int i = ndim - 1; i >= 0; i--) {

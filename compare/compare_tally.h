@@ -49,6 +49,9 @@ void ls_tally_merge(ls_tally *into, const ls_tally *from);
 /* Counts and worst values into a result whose verdict is then judged; the caller names the place. */
 void ls_tally_result(ls_result *result, const ls_tally *tally);
 
+/* "4 ties, 2 near ties" into the note; nothing where there are none. */
+void ls_note_ties(ls_result *result);
+
 /* The multi-dimensional index of a flat one. */
 void ls_unflatten(int64_t index[LS_MAX_DIMS], int64_t flat, int ndim, const int64_t *dim);
 

@@ -65,10 +65,12 @@ void ls_result_merge(ls_result *into, const ls_result *from) {
   into->count += from->count, into->zeros += from->zeros, into->bit_equal += from->bit_equal;
   into->failing += from->failing, into->nonfinite += from->nonfinite;
   into->rows += from->rows, into->rows_failing += from->rows_failing;
+  into->ties += from->ties, into->near_ties += from->near_ties;
   if (from->use > into->use) into->use = from->use;
   if (from->steps > into->steps) into->steps = from->steps;
   if (w_from == weight(LS_PASS) && w_into == weight(LS_PASS)) {
     ls_result_judge(into);
+    ls_note_ties(into);
   } else if (w_from > w_into) {
     into->verdict = from->verdict;
   }

@@ -37,13 +37,14 @@ typedef struct {
   double use;        /* largest |a - b| / bound of a finite element, the share of the bound in use; > 1 fails; 0 where all are equal */
   uint64_t steps;    /* largest distance in steps of the stage's type */
   int64_t rows, rows_failing; /* a row: all elements of the last axis */
+  int64_t ties, near_ties;    /* selections: entries or blocks that equal scores, or scores within their bounds, left open */
   /* the worst element: where failing > 0 the one with the largest use (a non-finite one first), else the one with the largest use */
   bool has_worst;
   int worst_ndim;
   int64_t worst_index[LS_MAX_DIMS];
   double worst_a, worst_b, worst_bound; /* as stored, not rounded; the bound in full, steps included */
   char where[LS_MAX_WHERE];             /* "layer 3 row 7 (position 2183, slot 7) head 2 channel 81" */
-  char note[LS_MAX_NOTE];               /* ring findings, non-finite origin; may be empty */
+  char note[LS_MAX_NOTE];               /* ring findings, causes of a wrong selection, ties, non-finite origin; may be empty */
 } ls_result;
 
 /* Positions for naming places: index i of an axis named "row" or "latent" is at position base + stride * i. They are named where any of
@@ -143,24 +144,27 @@ void ls_compare_indices(ls_result *result, const ls_stage *stage, const ls_tenso
 
 /* ---- rings ---- */
 
-/* What each slot of a ring should hold, and rows seen so far, so that a wrong slot can be named. One for K and V together. Rows are kept
- * up to a fixed memory; the oldest go first. */
+/* What each slot of a ring should hold, and rows seen so far, so that a wrong slot can be named. One for K and V together; a layer with one
+ * ring (attn_v41) has a history of its own, with layers 1, every v NULL and is_v false. Where layers is 1 a tensor may leave that axis out.
+ * Rows are kept up to a fixed memory; the oldest go first. */
 typedef struct ls_ring_history ls_ring_history;
 
 ls_status ls_ring_history_new(ls_ring_history **history, int64_t layers, int64_t capacity, int64_t kv_dim, ls_error *err);
 void ls_ring_history_free(ls_ring_history *history);
 
 /* A step wrote rows at positions [base, base + rows). k, v [layers, rows, kv_dim] as written by the trusted side. kind: "draft_write" or
- * "context_write", a string that outlives the history. bound_k, bound_v: what a right row may differ by on another path (NULL: nothing). */
+ * "context_write", a string that outlives the history. v NULL: there is no V. bound_k, bound_v: what a right row may differ by on another
+ * path (NULL: nothing). Of more rows than the capacity the last ones stay. */
 ls_status ls_ring_history_write(ls_ring_history *history, int64_t step, const char *kind, int64_t base, int64_t rows, const ls_tensor *k,
                                 const ls_tensor *v, const ls_tensor *bound_k, const ls_tensor *bound_v, ls_error *err);
 
 /* Also worth recognising in a slot: an intermediate of this step ("k_proj", "k_norm": a later stage was skipped). Forgotten at the next
- * ls_ring_history_write. */
+ * ls_ring_history_write. Of more rows than the capacity the last ones are kept. */
 ls_status ls_ring_history_intermediate(ls_ring_history *history, const char *stage, int64_t base, const ls_tensor *rows, ls_error *err);
 
 /* Where the rings stand before the first step (a fixture's /state): k_ring, v_ring [layers, capacity, kv_dim], expected unchanged. Slot s
- * is taken to hold the newest position below cursor that lives there. A slot of zeros in every layer counts as never written. */
+ * is taken to hold the newest position below cursor that lives there. A slot of zeros in every layer counts as never written. v_ring NULL:
+ * there is no V. */
 ls_status ls_ring_history_state(ls_ring_history *history, const ls_tensor *k_ring, const ls_tensor *v_ring, int64_t cursor, ls_error *err);
 
 /* Places are named by head and channel instead of by element of kv_dim. */
@@ -169,10 +173,10 @@ void ls_ring_history_heads(ls_ring_history *history, int64_t head_dim);
 size_t ls_ring_history_bytes(const ls_ring_history *history); /* of all rows kept */
 
 /* Judges a whole ring [layers, capacity, kv_dim] of side b against side a (or, a NULL, against what the history says), slot by slot. The
- * bound of a slot is that of the row the history says it holds: one step (stage->steps where that is more: the ring stores what its row's
- * stage rounded once) and the row's bound; equality where the row came without one. note: "slot 3 holds position 2171 (step 12), expected
- * 2179: stale, not overwritten". count takes only slots that some operation wrote; slots that none wrote must be zero on both sides.
- * only_base/only_rows (rows > 0): judge only the slots of [only_base, only_base + only_rows). */
+ * bound of a slot is that of the row the history says it holds: stage->steps, or one step where a stage with is_ring has none (it stores
+ * what its row's stage rounded once), and the row's bound; equality where the row came without one. note: "slot 3 holds position 2171 (step
+ * 12), expected 2179: stale, not overwritten". count takes only slots that some operation wrote; slots that none wrote must be zero on both
+ * sides. only_base/only_rows (rows > 0): judge only the slots of [only_base, only_base + only_rows). */
 void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls_stage *stage, ls_dtype type, bool is_v, const ls_tensor *a,
                      const ls_tensor *b, int64_t only_base, int64_t only_rows);
 

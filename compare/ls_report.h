@@ -23,11 +23,13 @@ ls_status ls_report_file(ls_report *report, const char *file, const char *title,
 /* What ran: "ref", "OpenBLAS 0.3.21 Zen". */
 ls_status ls_report_path(ls_report *report, const char *path, const char *description, ls_error *err);
 
-/* One stage (sub: drafter layer, -1 none), of one step, one pair ("golden-ref", "golden-emu", "ref-emu"), one mode. */
+/* One stage (sub: the drafter layer, in attn_v41 the layer of the step; -1 none), of one step, one pair ("golden-ref", "golden-emu",
+ * "ref-emu"), one mode. */
 ls_status ls_report_stage(ls_report *report, int64_t step, const char *stage, int64_t sub, const char *pair, ls_mode mode,
                           const ls_result *result, ls_error *err);
 
-/* A property of one step on one path: "write-set", "idempotence", "split", "refusal", "cursor", "state". */
+/* A property of one step on one path: "write-set", "idempotence", "split", "refusal", "cursor", "state", "selection" (a path's own choice
+ * by its own scores). */
 ls_status ls_report_property(ls_report *report, int64_t step, const char *property, const char *path, const ls_result *result,
                              ls_error *err);
 
@@ -48,7 +50,8 @@ typedef struct {
   int width; /* columns of the terminal; 0: 120 */
 } ls_report_options;
 
-/* The terminal table: summary first, one line per stage and pair, failing ones with step, worst place, both values, the bound, introduced
+/* The terminal table: summary first, one line per stage and pair over all steps and layers, ties and near ties with it (finer stages that a
+ * fixture does not hold share one line), failing ones with step, worst place, both values, the bound, introduced
  * here or inherited, and the command that repeats it; then properties; then a verdict line. */
 ls_status ls_report_text(const ls_report *report, const ls_report_options *options, FILE *out, ls_error *err);
 

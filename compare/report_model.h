@@ -104,7 +104,7 @@ char *report_repeat(char *buf, size_t size, const report_file *file, const ls_re
 /* Whether a verdict came from a comparison that proves something when it agrees. */
 static inline bool report_compared(ls_verdict v) { return v == LS_PASS || v == LS_FAIL || v == LS_MISTRUSTED; }
 
-/* The one of two verdicts that a line over several drafter layers shows: FAIL, MISSING, MISTRUSTED, PASS, SHARED, FUSED, NOT HELD, NOT RUN.
+/* The one of two verdicts that a line over several layers shows: FAIL, MISSING, MISTRUSTED, PASS, SHARED, FUSED, NOT HELD, NOT RUN.
  */
 ls_verdict report_graver(ls_verdict a, ls_verdict b);
 

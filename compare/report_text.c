@@ -119,7 +119,7 @@ static columns fit(const report_file *file, int width) {
   return c;
 }
 
-/* One line of the table in one mode: all drafter layers together. */
+/* One line of the table in one mode: all layers together. */
 typedef struct {
   ls_result sum;
   ls_verdict verdict;
@@ -163,7 +163,7 @@ static void append(char *buf, size_t size, const char *format, ...) {
   va_end(args);
 }
 
-/* What the two cells do not say: steps that ended otherwise. */
+/* What the two cells do not say: steps that ended otherwise, and what a choice was left open. */
 static void remarks_of(char *buf, size_t size, const cell cells[LS_MODES]) {
   static const ls_verdict quiet[] = {LS_MISSING, LS_SHARED, LS_FUSED, LS_NOT_HELD, LS_NOT_RUN};
   buf[0] = '\0';
@@ -173,6 +173,59 @@ static void remarks_of(char *buf, size_t size, const cell cells[LS_MODES]) {
       if (cells[m].verdict != quiet[i] && cells[m].runs[quiet[i]] > most) most = cells[m].runs[quiet[i]];
     }
     if (most > 0) append(buf, size, "%s%s %" PRId64 "x", buf[0] ? ", " : "", ls_verdict_name(quiet[i]), most);
+  }
+  int64_t ties = 0, near = 0;
+  for (int m = 0; m < LS_MODES; m++) {
+    if (cells[m].sum.ties > ties) ties = cells[m].sum.ties;
+    if (cells[m].sum.near_ties > near) near = cells[m].sum.near_ties;
+  }
+  if (ties > 0) append(buf, size, "%s%" PRId64 " tie%s", buf[0] ? ", " : "", ties, plural(ties));
+  if (near > 0) append(buf, size, "%s%" PRId64 " near tie%s", buf[0] ? ", " : "", near, plural(near));
+}
+
+/* A label and words after it, broken between words. */
+static void put_words(const printer *p, const char *label, const char *words) {
+  int column = fprintf(p->out, "%*s%s:", INDENT, "", label);
+  while (*words) {
+    words += strspn(words, " ");
+    int length = (int)strcspn(words, " ");
+    if (length == 0) break;
+    if (column + 1 + length > p->width) column = fprintf(p->out, "\n%*s", 2 * INDENT, "") - 1;
+    column += fprintf(p->out, " %.*s", length, words);
+    words += length;
+  }
+  fprintf(p->out, "\n");
+}
+
+/* A finer record that the fixture does not hold says nothing in a line of its own. */
+static bool is_absent_finer(const report_file *file, const report_entry *e, const cell cells[LS_MODES]) {
+  if (!file->layer || e->order >= file->layer->n_stages || !file->layer->stages[e->order].finer) return false;
+  bool absent = true;
+  for (int m = 0; m < LS_MODES; m++) absent = absent && (cells[m].verdict == LS_NOT_HELD || cells[m].verdict == LS_NOT_RUN);
+  return absent;
+}
+
+static void put_absent_finer(const printer *p, const report_file *file) {
+  int pairs = 0;
+  for (int i = 0; i < file->n_entries; i++) {
+    if (file->entry[i].pair_order >= pairs) pairs = file->entry[i].pair_order + 1;
+  }
+  for (int pair = 0; pair < pairs; pair++) {
+    char names[LS_MAX_STAGES * LS_NAME_MAX] = "", label[LS_MAX_PAIR + 16] = "";
+    int last = -1;
+    for (int order = 0; file->layer && order < file->layer->n_stages; order++) {
+      for (int i = 0; i < file->n_entries; i++) {
+        const report_entry *e = &file->entry[i];
+        if (e->order != order || e->pair_order != pair || order == last) continue;
+        cell cells[LS_MODES];
+        for (int m = 0; m < LS_MODES; m++) cells[m] = cell_of(file, e->stage, e->pair, (ls_mode)m);
+        last = order;
+        if (!is_absent_finer(file, e, cells)) continue;
+        append(names, sizeof names, " %s", e->stage);
+        snprintf(label, sizeof label, "NOT HELD (%s)", e->pair);
+      }
+    }
+    if (names[0]) put_words(p, label, names);
   }
 }
 
@@ -200,8 +253,10 @@ static void put_finding(const printer *p, const report_file *file, const report_
             fabs(r->worst_a - r->worst_b), r->worst_bound, use_text(use, r->use));
   }
   if (r->failing > 0) {
-    fprintf(p->out, "        failing  %" PRId64 " of %" PRId64 " elements in %" PRId64 " of %" PRId64 " rows, at most %s steps apart\n",
-            r->failing, r->count, r->rows_failing, r->rows, steps_text(steps, r->steps));
+    fprintf(p->out, "        failing  %" PRId64 " of %" PRId64 " elements in %" PRId64 " of %" PRId64 " rows", r->failing, r->count,
+            r->rows_failing, r->rows);
+    if (r->steps > 0) fprintf(p->out, ", at most %s steps apart", steps_text(steps, r->steps)); /* a choice has no steps */
+    fprintf(p->out, "\n");
   }
   if (r->note[0]) fprintf(p->out, "        note     %s\n", r->note);
   for (int m = 0; m < LS_MODES; m++) {
@@ -266,6 +321,8 @@ static void put_table(const printer *p, const report_file *file, const report_fi
         const report_entry *o = &file->entry[j];
         if (strcmp(o->stage, e->stage) == 0 && strcmp(o->pair, e->pair) == 0) done[j] = true;
       }
+      last_order = order;
+      if (is_absent_finer(file, e, cells)) continue; /* see put_absent_finer */
       fprintf(p->out, "%*s%-*s%*s%-*s%*s", INDENT, "", cols.stage, e->stage, GAP, "", cols.pair, e->pair, GAP, "");
       put_cell(p, &cols, &cells[LS_ISOLATED]);
       fprintf(p->out, "%*s", GAP + 1, "");
@@ -283,20 +340,20 @@ static void put_table(const printer *p, const report_file *file, const report_fi
         const report_entry *of = list[k].mode[list[k].first_mode];
         if (strcmp(of->stage, e->stage) == 0 && strcmp(of->pair, e->pair) == 0) put_finding(p, file, &list[k]);
       }
-      last_order = order;
     }
   }
   free(done);
+  put_absent_finer(p, file);
   if (n > DETAIL_BLOCKS) fprintf(p->out, "  and %d more failing (see --json)\n", n - DETAIL_BLOCKS);
   if (last_order < 0) fprintf(p->out, "  no stage was compared\n");
 
-  char absent[512] = "";
+  char absent[LS_MAX_STAGES * LS_NAME_MAX] = "";
   for (int i = 0; file->layer && i < file->layer->n_stages; i++) {
     bool held = false;
     for (int j = 0; j < file->n_entries; j++) held = held || file->entry[j].order == i;
     if (!held) append(absent, sizeof absent, " %s", file->layer->stages[i].name);
   }
-  if (absent[0]) fprintf(p->out, "  NOT RUN:%s\n", absent);
+  if (absent[0]) put_words(p, "NOT RUN", absent);
 }
 
 /* ---- properties ---- */

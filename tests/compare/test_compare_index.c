@@ -372,6 +372,7 @@ Test(compare_selections, a_near_tie_passes_and_is_counted) {
   cr_assert(r.failing == 0 && r.bit_equal == M * K - 1 && r.has_worst);
   cr_assert(r.use == 0.5, "%g", r.use); /* 9.25 against 9, of 0.25 + 0.25 */
   cr_assert_str_eq(r.note, "1 near tie");
+  cr_assert(r.near_ties == 1 && r.ties == 0);
   cr_assert_str_eq(r.where, "row 1 (position 21) entry 3");
   set_score(&g.a, 1, 7, 8.5); /* exactly the sum of both bounds */
   r = judge_two(&g);

@@ -172,7 +172,7 @@ Test(compare_ring, rows_of_another_layer_or_slot_or_write_are_named) {
   rig g;
   setup(&g);
   memcpy(slot_of(&g.bad, 0, 6), slot_of(&g.k, 1, 6), KV * 2);
-  must_fail(&g, "slot 6 layer 0 holds drafter layer 1's row of position 6 (step 1), expected position 6 of layer 0");
+  must_fail(&g, "slot 6 layer 0 holds layer 1's row of position 6 (step 1), expected position 6 of layer 0");
   memcpy(slot_of(&g.bad, 0, 6), slot_of(&g.k, 0, 9), KV * 2);
   must_fail(&g, "slot 6 layer 0 holds position 9 (step 3), which belongs in slot 9; expected position 6");
   memcpy(slot_of(&g.bad, 0, 6), slot_of(&g.v, 0, 6), KV * 2);
@@ -309,4 +309,126 @@ Test(compare_ring, rows_of_a_wrong_shape_are_an_internal_error) {
   cr_assert_eq(ls_ring_history_new(&none, 0, 1, 1, NULL), LS_INTERNAL);
   cr_assert_null(none);
   teardown(&g);
+}
+
+/* ---- one ring a layer (attn_v41's window) ---- */
+
+static const ls_stage window = {.name = "window", .axes = "slot channel"};
+
+/* A history of K alone: a prefill of 30 rows, then one row at 30. ring, bad: [CAPACITY, KV] as a right path holds it. */
+typedef struct {
+  ls_trace *trace;
+  ls_ring_history *history;
+  ls_tensor rows, bound, ring, bad, next;
+} one_ring;
+
+static uint16_t *row_of(const ls_tensor *t, int64_t row) { return (uint16_t *)t->data + row * KV; }
+
+static void setup_one(one_ring *g) {
+  enum { ROWS = 30 };
+  g->trace = new_trace("test");
+  MUST(ls_ring_history_new(&g->history, 1, CAPACITY, KV, err));
+  g->rows = add_random(g->trace, "rows", LS_BF16, 2, (int64_t[]){ROWS, KV}, 1.0);
+  g->bound = add_tensor(g->trace, "bound", LS_F32, 2, (int64_t[]){ROWS, KV});
+  g->next = add_random(g->trace, "next", LS_BF16, 2, (int64_t[]){1, KV}, 1.0);
+  g->ring = add_tensor(g->trace, "ring", LS_BF16, 2, (int64_t[]){CAPACITY, KV});
+  for (int64_t p = ROWS - CAPACITY; p < ROWS; p++) memcpy(row_of(&g->ring, p % CAPACITY), row_of(&g->rows, p), KV * 2);
+  memcpy(row_of(&g->ring, ROWS % CAPACITY), g->next.data, KV * 2);
+  MUST(ls_ring_history_write(g->history, 1, "forward", 0, ROWS, &g->rows, NULL, &g->bound, NULL, err));
+  MUST(ls_ring_history_write(g->history, 2, "forward", ROWS, 1, &g->next, NULL, NULL, NULL, err));
+  g->bad = add_copy(g->trace, "bad", &g->ring);
+}
+
+static void teardown_one(one_ring *g) {
+  ls_ring_history_free(g->history);
+  ls_trace_free(g->trace);
+}
+
+static ls_result judge_one(const one_ring *g, const ls_tensor *b) {
+  ls_result r;
+  ls_compare_ring(&r, g->history, &window, LS_BF16, false, NULL, b, 0, 0);
+  return r;
+}
+
+Test(compare_ring, a_prefill_longer_than_the_ring_leaves_its_last_rows) {
+  one_ring g;
+  setup_one(&g);
+  ls_result r = judge_one(&g, &g.ring);
+  assert_verdict(r, LS_PASS);
+  cr_assert(r.count == CAPACITY * KV && r.bit_equal == r.count);
+  memcpy(row_of(&g.bad, 5), row_of(&g.rows, 5), KV * 2); /* the first rows instead: position 5, which never lies in the ring */
+  r = judge_one(&g, &g.bad);
+  assert_verdict(r, LS_FAIL);
+  assert_has(r.note, "slot 5 holds nothing seen so far, expected position 29 (step 1)");
+  cr_assert(r.worst_ndim == 2 && r.worst_index[0] == 5);
+  assert_has(r.where, "slot 5 (position 29) channel ");
+  assert_lacks(r.where, "layer");
+  teardown_one(&g);
+}
+
+Test(compare_ring, faults_of_a_single_ring_are_named) {
+  one_ring g;
+  setup_one(&g);
+  memcpy(row_of(&g.bad, 6), row_of(&g.rows, 18), KV * 2);
+  assert_has(judge_one(&g, &g.bad).note, "slot 6 holds position 18 (step 1), expected 30: stale, not overwritten");
+  memcpy(row_of(&g.bad, 6), row_of(&g.ring, 6), KV * 2);
+  for (int64_t p = 18; p < 30; p++) memcpy(row_of(&g.bad, (p - 18) % CAPACITY), row_of(&g.rows, p), KV * 2); /* the cut was forgotten */
+  memcpy(row_of(&g.bad, 6), row_of(&g.ring, 6), KV * 2);
+  ls_result r = judge_one(&g, &g.bad);
+  assert_verdict(r, LS_FAIL);
+  assert_has(r.note, "of step 1, expected position");
+  assert_has(r.note, "11 slots are wrong");
+  assert_lacks(r.note, "drafter");
+  teardown_one(&g);
+}
+
+Test(compare_ring, a_skipped_stage_of_a_single_ring_is_named) {
+  one_ring g;
+  setup_one(&g);
+  ls_tensor rope = add_random(g.trace, "rope", LS_BF16, 2, (int64_t[]){30, KV}, 1.0);
+  MUST(ls_ring_history_write(g.history, 3, "forward", 0, 30, &g.rows, NULL, &g.bound, NULL, err));
+  MUST(ls_ring_history_intermediate(g.history, "kv_rope", 0, &rope, err));
+  memcpy(row_of(&g.bad, 6), row_of(&g.rows, 18), KV * 2);
+  assert_verdict(judge_one(&g, &g.bad), LS_PASS);
+  memcpy(row_of(&g.bad, 4), row_of(&rope, 28), KV * 2);
+  ls_result r = judge_one(&g, &g.bad);
+  assert_verdict(r, LS_FAIL);
+  assert_has(r.note, "slot 4 holds kv_rope of position 28: a later stage was skipped");
+  teardown_one(&g);
+}
+
+Test(compare_ring, a_grid_of_no_steps_allows_none_in_its_ring) {
+  one_ring g;
+  setup_one(&g);
+  row_of(&g.bad, 4)[9] ^= 1; /* of position 28, which has a bound of 0 */
+  ls_result r = judge_one(&g, &g.bad);
+  assert_verdict(r, LS_FAIL);
+  cr_assert(r.failing == 1);
+  cr_assert_str_eq(r.where, "slot 4 (position 28) channel 9");
+  ls_stage rounded = window;
+  rounded.is_ring = true; /* stores what was rounded once */
+  ls_compare_ring(&r, g.history, &rounded, LS_BF16, false, NULL, &g.bad, 0, 0);
+  assert_verdict(r, LS_PASS);
+  teardown_one(&g);
+}
+
+Test(compare_ring, a_start_state_without_v_is_expected_unchanged) {
+  one_ring g;
+  setup_one(&g);
+  ls_ring_history *history = NULL;
+  MUST(ls_ring_history_new(&history, 1, CAPACITY, KV, err));
+  MUST(ls_ring_history_state(history, &g.ring, NULL, 31, err));
+  ls_result r;
+  ls_compare_ring(&r, history, &window, LS_BF16, false, NULL, &g.ring, 0, 0);
+  assert_verdict(r, LS_PASS);
+  memset(row_of(&g.bad, 7), 0, KV * 2);
+  ls_compare_ring(&r, history, &window, LS_BF16, false, &g.ring, &g.bad, 0, 0);
+  assert_verdict(r, LS_FAIL);
+  assert_has(r.note, "slot 7 holds zeros, expected position 19 (start state)");
+  ls_compare_ring(&r, history, &window, LS_BF16, true, NULL, &g.ring, 0, 0); /* there is no V to judge by */
+  assert_verdict(r, LS_FAIL);
+  assert_has(r.note, "no V rows");
+  cr_assert_eq(ls_ring_history_write(history, 1, "forward", 0, 1, NULL, NULL, NULL, NULL, NULL), LS_INTERNAL);
+  ls_ring_history_free(history);
+  teardown_one(&g);
 }

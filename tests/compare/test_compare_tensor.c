@@ -457,6 +457,24 @@ Test(compare_merge, what_was_not_compared_yields) {
   }
 }
 
+Test(compare_merge, ties_add_up_and_the_note_says_how_many) {
+  ls_result sum = result_of(LS_PASS, 100, 0, 0, 0), more = result_of(LS_PASS, 100, 0, 0, 0.5);
+  ls_result_merge(&sum, &more);
+  cr_assert_str_eq(sum.note, "");
+  more.ties = 1, more.near_ties = 2;
+  strcpy(more.note, "1 tie, 2 near ties");
+  ls_result_merge(&sum, &more);
+  ls_result_merge(&sum, &more);
+  cr_assert(sum.verdict == LS_PASS && sum.ties == 2 && sum.near_ties == 4);
+  cr_assert_str_eq(sum.note, "2 ties, 4 near ties");
+  ls_result fail = result_of(LS_FAIL, 100, 0, 1, 9);
+  strcpy(fail.note, "query 3 entry 5: a duplicate");
+  ls_result_merge(&sum, &fail);
+  ls_result_merge(&sum, &more);
+  cr_assert(sum.verdict == LS_FAIL && sum.ties == 3);
+  cr_assert_str_eq(sum.note, "query 3 entry 5: a duplicate");
+}
+
 /* ---- attn_v41: states in float32, grids, scores of a masked index source ---- */
 
 Test(compare_tensor, float32_stages_without_steps_are_judged_by_their_bound) {

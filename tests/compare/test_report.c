@@ -282,6 +282,79 @@ Test(report_text, a_layer_of_zeros_is_not_hidden_by_the_others) {
   ls_report_free(report);
 }
 
+/* Six layers by thirty stages by three pairs: one line a stage and pair, the layers together, finer records that no fixture holds on one
+ * line. */
+Test(report_text, a_stack_of_six_layers_stays_one_line_a_stage) {
+  ls_report *report = new_report();
+  ls_config c = {.layer = &ls_layer_attn_v41, .act = LS_BF16};
+  c.attn = (ls_attn_config){.dim = 64, .n_layers = 6};
+  MUST(ls_report_file(report, "attn_v41_six_roles.h5", "six roles", &c, err));
+  int stages = ls_layer_attn_v41.n_stages, finer = 0, lines = 0;
+  for (int64_t step = 1; step <= 12; step++) {
+    int64_t layer = (step - 1) % 6;
+    for (int i = 0; i < stages; i++) {
+      const ls_stage *s = &ls_layer_attn_v41.stages[i];
+      finer += step == 1 && s->finer;
+      for (int p = 0; p < 3; p++) {
+        for (int m = 0; m < LS_MODES; m++) {
+          ls_result r = with(s->finer && p < 2 ? LS_NOT_HELD : step == 9 && p == 1 && strcmp(s->name, "kv") == 0 ? LS_FAIL : LS_PASS);
+          if (s->holds == LS_HOLDS_SELECTION) r.ties = 2, r.near_ties = layer == 4, strcpy(r.note, "2 ties");
+          MUST(ls_report_stage(report, step, s->name, layer, pairs[p], (ls_mode)m, &r, err));
+        }
+      }
+    }
+    property(report, step, "selection", "ref", LS_PASS, NULL);
+  }
+  char *text = text_of(report, &plain);
+  for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++) lines++;
+  cr_assert(lines < 3 * stages - 2 * finer + 40, "%d lines\n%s", lines, text);
+  assert_narrow(text, 120);
+  assert_line(text, "first divergence: step 9, kv.2, ");
+  assert_line(text, "kv golden-emu FAIL ");
+  assert_line(text, "step 9 kv.2 golden-emu isolated: introduced here");
+  assert_line(text, "repeat lockstep verify --path emu --threads 2 --stage kv.2 --step 9 attn_v41_six_roles.h5");
+  assert_line(text, "kv golden-ref PASS ");
+  assert_line(text, "qr_proj ref-emu PASS ");
+  assert_line(text, "NOT HELD (golden-ref): qr_proj q_proj kv_proj kv_norm kv_rope latent_pool kv_state score_state ");
+  assert_line(text, "NOT HELD (golden-emu): qr_proj ");
+  cr_assert(!has_line(text, "qr_proj golden-ref"), "%s", text);
+  cr_assert(has(text, "24 ties, 2 near ties"), "%s", text);
+  assert_line(text, "selection ref PASS 12 checks");
+  free(text);
+  ls_report_free(report);
+}
+
+/* A finer record that a fixture does hold has its line. */
+Test(report_text, a_finer_stage_that_is_judged_keeps_its_line) {
+  ls_report *report = new_report();
+  ls_config c = {.layer = &ls_layer_attn_v41, .act = LS_BF16};
+  MUST(ls_report_file(report, "a.h5", "", &c, err));
+  stage(report, 1, "qr_proj", 0, pairs[0], LS_ISOLATED, LS_NOT_HELD);
+  stage(report, 2, "qr_proj", 1, pairs[0], LS_ISOLATED, LS_FAIL);
+  stage(report, 1, "qr", 0, pairs[0], LS_ISOLATED, LS_NOT_HELD);
+  char *text = text_of(report, &plain);
+  assert_line(text, "qr_proj golden-ref FAIL ");
+  assert_line(text, "qr golden-ref NOT HELD ");
+  assert_lacks(text, "NOT HELD (");
+  free(text);
+  ls_report_free(report);
+}
+
+Test(report_text, a_wrong_choice_is_told_by_its_note_and_without_steps) {
+  ls_report *report = new_report();
+  ls_config c = {.layer = &ls_layer_attn_v41, .act = LS_BF16};
+  MUST(ls_report_file(report, "a.h5", "", &c, err));
+  ls_result r = with(LS_FAIL);
+  r.steps = 0, r.use = INFINITY;
+  strcpy(r.note, "query 3 (position 2051) entry 5: position 17 is in the future (6 visible)");
+  MUST(ls_report_stage(report, 1, "compress_idx", 2, "golden-ref", LS_ISOLATED, &r, err));
+  char *text = text_of(report, &plain);
+  assert_has(text, "note     query 3 (position 2051) entry 5: position 17 is in the future (6 visible)");
+  assert_has(text, "failing  12 of 1000 elements in 1 of 8 rows\n");
+  free(text);
+  ls_report_free(report);
+}
+
 Test(report_text, a_failing_property_is_told_with_its_step) {
   ls_report *report = new_report();
   open_file(report, "a.h5");
