@@ -50,8 +50,13 @@ static bool query_make(query *q, const job *j, ls_choice_tally *tally) {
 }
 
 static int64_t block_start(const query *q, int64_t block) { return block * q->j->blocks->block; }
+/* Of the newest block the mask holds the positions that are not visible yet too; its score is that of the visible ones. */
 static int64_t block_end(const query *q, int64_t block) {
   const int64_t end = (block + 1) * q->j->blocks->block;
+  return end < q->j->rule->n ? end : q->j->rule->n;
+}
+static int64_t seen_end(const query *q, int64_t block) {
+  const int64_t end = block_end(q, block);
   return end < q->visible ? end : q->visible;
 }
 
@@ -70,7 +75,7 @@ static void start_query(query *q, int64_t t) {
     q->kept[s] = q->failing[s] = 0;
     for (int64_t b = 0; b < q->n; b++) {
       uint64_t best = 0;
-      for (int64_t i = block_start(q, b); i < block_end(q, b); i++) {
+      for (int64_t i = block_start(q, b); i < seen_end(q, b); i++) {
         const uint64_t rank = ls_rank_of(ls_line_get(&score, i));
         if (rank > best) best = rank;
       }
@@ -132,7 +137,7 @@ static int64_t read_mask(query *q, int s) {
     fault(q, s, end - start - ones, first_zero, 1, 0, 0, b, "kept in part: %lld of %lld positions, not %lld", (long long)ones,
           (long long)(end - start), (long long)first_zero);
   }
-  for (int64_t i = q->visible; i < n; i++) {
+  for (int64_t i = q->n > 0 ? block_end(q, q->n - 1) : 0; i < n; i++) {
     const int64_t v = ls_line_int(&q->mask[s], i);
     if (v == 0) continue;
     q->kept[s]++;

@@ -213,7 +213,7 @@ static void mask_row(void *arg, int64_t t) {
   choice kept = choose(best, blocks, c->config->candidate_topk_blocks);
   for (int64_t b = 0; b < blocks; b++) {
     if (!is_chosen(&kept, best[b])) continue;
-    for (int64_t j = b * block; j < smaller((b + 1) * block, visible); j++) mask[j * row.stride[0]] = 1;
+    for (int64_t j = b * block; j < smaller((b + 1) * block, n); j++) mask[j * row.stride[0]] = 1;
   }
   free(rank);
 }

@@ -19,7 +19,8 @@ ls_status ls_ref_index_score(const ls_tensor *score, const ls_tensor *q, const l
 
 /* mask [m, n] u8: blocks of candidate_block_size positions, a block's score is its best visible position (NaN ranks first, lower block
  * first); the newest visible position's block counts as +inf and takes one of the candidate_topk_blocks places; a block whose score is -inf
- * is never kept; ties go to the lower block. All visible positions of a kept block are 1, everything else 0. LS_INTERNAL: out of memory. */
+ * is never kept; ties go to the lower block. All positions below n of a kept block are 1 (of the newest one also those not visible yet:
+ * nothing selects them), everything else 0. LS_INTERNAL: out of memory. */
 ls_status ls_ref_candidates(const ls_tensor *mask, const ls_tensor *score, const ls_attn_config *config, const ls_attn_plan *plan,
                             ls_error *err);
 

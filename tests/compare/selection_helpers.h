@@ -62,7 +62,7 @@ static inline void keep_blocks(const ls_tensor *mask, const ls_tensor *score, co
     qsort(item, (size_t)n, sizeof *item, better_first);
     for (int64_t k = -1; visible > 0 && k < n && k < c->topk_blocks - 1; k++) {
       int64_t b = k < 0 ? newest : item[k].item;
-      for (int64_t i = b * c->block; i < (b + 1) * c->block && i < visible; i++) ls_tensor_set(mask, t * r->n + i, 1);
+      for (int64_t i = b * c->block; i < (b + 1) * c->block && i < r->n; i++) ls_tensor_set(mask, t * r->n + i, 1);
     }
   }
   free(item);

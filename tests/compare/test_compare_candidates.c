@@ -1,9 +1,9 @@
 #include "selection_helpers.h"
 
-enum { M = 3, N = 22, BLOCK = 4, KEPT = 3, START = 40 };
+enum { M = 3, N = 26, BLOCK = 4, KEPT = 3, START = 40 };
 
 /* Queries at positions 40 .. 42, ratio 2: 20, 21, 21 rows visible, so 5, 6, 6 blocks. Block scores of query 1: 5 9 3 7 1 and the newest,
- * of one position: kept are 1, 3 and 5. */
+ * of which one position is visible: kept are 1, 3 and 5, that one with all of its positions. */
 typedef struct {
   ls_trace *trace;
   ls_tensor mask, score, bound;
@@ -17,7 +17,7 @@ static void set_block(rig *g, int64_t t, int64_t b, double v) { /* its best posi
   for (int64_t i = 0; i < BLOCK; i++) set_score(g, t, b * BLOCK + i, i == 2 ? v : v - 0.5 - (double)i);
 }
 static void keep(rig *g, int64_t t, int64_t b, int v) {
-  for (int64_t i = b * BLOCK; i < (b + 1) * BLOCK && i < visible_to(&g->rule, t); i++) ls_tensor_set(&g->mask, t * N + i, v);
+  for (int64_t i = b * BLOCK; i < (b + 1) * BLOCK; i++) ls_tensor_set(&g->mask, t * N + i, v);
 }
 
 static void setup(rig *g) {
@@ -31,7 +31,8 @@ static void setup(rig *g) {
   g->blocks = (ls_candidate_rule){.block = BLOCK, .topk_blocks = KEPT};
   for (int64_t t = 0; t < M; t++) {
     for (int64_t b = 0; b < 5; b++) set_block(g, t, b, best[(b + 2 * (t != 1)) % 5]);
-    set_score(g, t, 20, -4), set_score(g, t, 21, 50);
+    set_score(g, t, 20, -4);
+    for (int64_t i = 21; i < N; i++) set_score(g, t, i, 50);
   }
   g->s = (ls_selection){.idx = &g->mask, .score = &g->score};
   keep_blocks(&g->mask, &g->score, &g->rule, &g->blocks);
@@ -79,10 +80,10 @@ Test(compare_candidates, a_missing_newest_block_is_named) {
   rig g;
   setup(&g);
   keep(&g, 1, 5, 0);
-  ls_result r = must_fail(&g, 1, "query 1 (position 41) block 5 (positions 20 to 20): the newest visible position's block is missing");
+  ls_result r = must_fail(&g, 4, "query 1 (position 41) block 5 (positions 20 to 23): the newest visible position's block is missing");
   cr_assert_str_eq(r.where, "row 1 (position 41) position 20");
   keep(&g, 1, 0, 1); /* another one took its place */
-  must_fail(&g, 5, "the newest visible position's block is missing");
+  must_fail(&g, 8, "the newest visible position's block is missing");
   teardown(&g);
 }
 
@@ -149,10 +150,13 @@ Test(compare_candidates, the_lower_block_wins_a_tie) {
 Test(compare_candidates, the_future_and_other_values_are_named) {
   rig g;
   setup(&g);
+  ls_tensor_set(&g.mask, N + 24, 1);
+  ls_result r = must_fail(&g, 1, "query 1 (position 41): position 24 is in the future (21 visible)");
+  cr_assert_str_eq(r.where, "row 1 (position 41) position 24");
+  ls_tensor_set(&g.mask, N + 24, 0);
+  ls_tensor_set(&g.mask, N + 21, 0); /* not visible yet, but of the newest block */
+  must_fail(&g, 1, "block 5 (positions 20 to 23): kept in part: 3 of 4 positions, not 21");
   ls_tensor_set(&g.mask, N + 21, 1);
-  ls_result r = must_fail(&g, 1, "query 1 (position 41): position 21 is in the future (21 visible)");
-  cr_assert_str_eq(r.where, "row 1 (position 41) position 21");
-  ls_tensor_set(&g.mask, N + 21, 0);
   ls_tensor_set(&g.mask, N + 5, 255);
   must_fail(&g, 1, "query 1 (position 41): position 5: the mask holds 255, not 0 or 1");
   teardown(&g);
@@ -242,7 +246,7 @@ Test(compare_candidates, masks_that_do_not_fit_fail_and_are_named) {
   g.s.score = &g.mask;
   ls_result r = judge(&g);
   assert_verdict(r, LS_FAIL);
-  assert_has(r.note, "their scores: expected [3, 22], found [3, 22] of u8");
+  assert_has(r.note, "their scores: expected [3, 26], found [3, 26] of u8");
   g.s.idx = NULL;
   assert_verdict(judge(&g), LS_MISSING);
   teardown(&g);
