@@ -60,6 +60,25 @@ Test(ref_attn_properties, rings_and_caches_after_a_prefill_are_those_of_decoding
   }
 }
 
+Test(ref_attn_properties, only_tokens_of_the_open_group_wait_after_a_prefill) {
+  attn_scene s = attn_scene_open(LS_INDEX_KEYS_OWN, LS_PRECISION_ACT);
+  for (int64_t m = 1; m <= 2 * RATIO; m++) {
+    attn_scene_load(&s, NULL);
+    ls_trace_free(attn_scene_forward(&s, POOLER, 0, m, NULL));
+    ls_trace *state = attn_scene_state(&s);
+    for (int64_t slot = 0; slot < RATIO; slot++) {
+      const ls_tensor kv = row_of(attn_scene_of(state, POOLER, "kv_state"), slot),
+                      score = row_of(attn_scene_of(state, POOLER, "score_state"), slot);
+      for (int64_t c = 0; c < HEAD_DIM; c++) {
+        cr_assert_eq(ls_tensor_get(&kv, c) != 0, slot < m % RATIO, "slot %d after %d tokens", (int)slot, (int)m);
+        cr_assert_eq(ls_tensor_get(&score, c) > -(double)INFINITY, slot < m % RATIO);
+      }
+    }
+    ls_trace_free(state);
+  }
+  attn_scene_close(&s);
+}
+
 Test(ref_attn_properties, ring_of_a_long_prefill_holds_the_last_positions_in_their_slots) {
   attn_scene s = attn_scene_open(LS_INDEX_KEYS_OWN, LS_PRECISION_ACT);
   for (int64_t m = WINDOW + 1; m <= MAX_TOKENS; m++) {
