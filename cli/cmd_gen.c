@@ -10,7 +10,13 @@
 #include "../layers/ls_run.h"
 #include "cli.h"
 
-static const char help[] =
+static const char help_gen[] =
+    "usage: lockstep gen dflash|attn --out FILE [options]\n"
+    "\n"
+    "Makes a scenario from a seed: the same options give the same bytes. `lockstep gen dflash --help` and\n"
+    "`lockstep gen attn --help` list the options.\n";
+
+static const char help_dflash[] =
     "usage: lockstep gen dflash --out FILE [options]\n"
     "\n"
     "  --shape tiny|real       tiny (default): drawn from the seed; real: the published drafter's\n"
@@ -22,6 +28,36 @@ static const char help[] =
     "  --expect ref|none       expected values from the reference (default), or none\n"
     "  --threads N\n";
 
+static const char help_attn[] =
+    "usage: lockstep gen attn --out FILE [options]\n"
+    "\n"
+    "  --shape tiny|mid|real   tiny (default): drawn from the seed; mid: a tenth of the published sizes; real: the published\n"
+    "                          sizes, weights and inputs as generated tensors\n"
+    "  --seed S                default 1\n"
+    "  --roles all|LIST        all (default): a stack of the six roles; LIST: the smallest legal stack that holds these of\n"
+    "                          window,full2,reuse2,full1,reuse1,reindex\n"
+    "  --prefill M             rows of the first round, at position 0; 0: none. Default: drawn among 1, the ratio, the\n"
+    "                          window, twice the window and their neighbours\n"
+    "  --decode N              rounds of one token after it, default 6\n"
+    "  --context P             start from a generated /state at position P (no prefill)\n"
+    "  --jump                  start_pos jumps forward between some rounds\n"
+    "  --index-keys WORD       published (default) or own: the keys that an owner scores against at a step that makes none\n"
+    "  --values KIND           default: drawn from the seed (real: of normal, shifted, tiny, huge)\n"
+    "      normal              around 0, of unit size\n"
+    "      shifted             around 4 times their size\n"
+    "      heavy               heavy-tailed: 1 channel in 32 of x is 50 times as large\n"
+    "      constant            every row of x holds one value\n"
+    "      tied                three different tokens and index keys that do not know their position: equal scores\n"
+    "      amax                block maxima at 448 * 2^e (kv) and 6 * 2^e (index_k, compress_kv) and one bf16 step to\n"
+    "                          either side, in the blocks that RoPE leaves alone\n"
+    "      tiny                x of 1e-3 to 1e-12, in some norm weights of 1e-3 too: norm_eps and the grids' floors act\n"
+    "      huge                logits near 1e5\n"
+    "  --refusals              steps that must be refused among the others: too many rows or none, beyond max_seq_len,\n"
+    "                          several rows at a position above 0, a reader before anything was published, a selection or\n"
+    "                          mask for another number of rows\n"
+    "  --expect ref|none       expected values from the reference (default), or none\n"
+    "  --threads N\n";
+
 /* The reference as a source of expected values. Opened at the first step. */
 typedef struct {
   ls_run run;
@@ -29,130 +65,258 @@ typedef struct {
   bool none; /* no expectations are asked for: only an interrupt is looked for */
 } oracle;
 
-static ls_status expect(void *arg, const ls_config *config, const ls_trace *weights, ls_step *step, ls_error *err) {
+static ls_status expect(void *arg, const ls_config *config, const ls_trace *weights, const ls_trace *start, ls_step *step, ls_error *err) {
   oracle *o = arg;
   if (ls_interrupted) return ls_fail(err, LS_INTERRUPTED, "interrupted before step %lld: no file was written", (long long)step->number);
   if (o->none) return LS_OK;
   if (!o->open) {
     ls_path_options options = {.precision = LS_PRECISION_ACT};
-    LS_TRY(ls_run_open(&o->run, &ls_path_ref, config, weights, &options, NULL, err));
+    LS_TRY(ls_run_open(&o->run, &ls_path_ref, config, weights, &options, start, err));
     o->open = true;
   }
   ls_run_result result;
   LS_TRY(ls_run_step(&o->run, step, NULL, NULL, true, &result, err));
   step->expect_refused = result.status == LS_REFUSED;
-  step->cursor = (int64_t)ls_tensor_get(ls_trace_tensor(result.after, "cursor"), 0);
+  if (config->layer->has_cursor) step->cursor = (int64_t)ls_tensor_get(ls_trace_tensor(result.after, "cursor"), 0);
   step->expect = result.out;
   result.out = NULL;
   ls_run_result_free(&result);
   return LS_OK;
 }
 
-enum { OPT_OUT = 256, OPT_SHAPE, OPT_SEED, OPT_ROUNDS, OPT_POSITIONS, OPT_STRADDLE, OPT_ACT, OPT_EXPECT, OPT_THREADS, OPT_HELP };
+/* ---- options ---- */
 
-static const struct option long_options[] = {{"out", required_argument, NULL, OPT_OUT},
-                                             {"shape", required_argument, NULL, OPT_SHAPE},
-                                             {"seed", required_argument, NULL, OPT_SEED},
-                                             {"rounds", required_argument, NULL, OPT_ROUNDS},
-                                             {"positions", required_argument, NULL, OPT_POSITIONS},
-                                             {"straddle", required_argument, NULL, OPT_STRADDLE},
-                                             {"act", required_argument, NULL, OPT_ACT},
-                                             {"expect", required_argument, NULL, OPT_EXPECT},
-                                             {"threads", required_argument, NULL, OPT_THREADS},
-                                             {"help", no_argument, NULL, OPT_HELP},
-                                             {NULL, 0, NULL, 0}};
+enum {
+  OPT_OUT = 256,
+  OPT_SHAPE,
+  OPT_SEED,
+  OPT_ROUNDS,
+  OPT_POSITIONS,
+  OPT_STRADDLE,
+  OPT_ACT,
+  OPT_ROLES,
+  OPT_PREFILL,
+  OPT_DECODE,
+  OPT_CONTEXT,
+  OPT_JUMP,
+  OPT_INDEX_KEYS,
+  OPT_VALUES,
+  OPT_REFUSALS,
+  OPT_EXPECT,
+  OPT_THREADS,
+  OPT_HELP
+};
 
-/* One of two words: *second tells which. */
-static ls_status one_of(const char *option, const char *text, const char *first, const char *other, bool *second) {
-  *second = strcmp(text, other) == 0;
-  if (*second || strcmp(text, first) == 0) return LS_OK;
-  fprintf(stderr, "lockstep: %s: expected %s or %s, found '%s'\n", option, first, other, text);
+#define COMMON_OPTIONS                                                                                                                   \
+  {"out", required_argument, NULL, OPT_OUT}, {"seed", required_argument, NULL, OPT_SEED}, {"shape", required_argument, NULL, OPT_SHAPE}, \
+      {"expect", required_argument, NULL, OPT_EXPECT}, {"threads", required_argument, NULL, OPT_THREADS},                                \
+      {"help", no_argument, NULL, OPT_HELP}, {                                                                                           \
+    NULL, 0, NULL, 0                                                                                                                     \
+  }
+
+static const struct option options_dflash[] = {{"rounds", required_argument, NULL, OPT_ROUNDS},
+                                               {"positions", required_argument, NULL, OPT_POSITIONS},
+                                               {"straddle", required_argument, NULL, OPT_STRADDLE},
+                                               {"act", required_argument, NULL, OPT_ACT},
+                                               COMMON_OPTIONS};
+
+static const struct option options_attn[] = {{"roles", required_argument, NULL, OPT_ROLES},
+                                             {"prefill", required_argument, NULL, OPT_PREFILL},
+                                             {"decode", required_argument, NULL, OPT_DECODE},
+                                             {"context", required_argument, NULL, OPT_CONTEXT},
+                                             {"jump", no_argument, NULL, OPT_JUMP},
+                                             {"index-keys", required_argument, NULL, OPT_INDEX_KEYS},
+                                             {"values", required_argument, NULL, OPT_VALUES},
+                                             {"refusals", no_argument, NULL, OPT_REFUSALS},
+                                             COMMON_OPTIONS};
+
+/* What both layers take. */
+typedef struct {
+  const char *out;
+  uint64_t seed;
+  int shape; /* index into shapes */
+  bool no_expect;
+  const char *const *shapes; /* NULL-terminated */
+} common_options;
+
+/* Which of the words it is: *index. */
+static ls_status one_of(const char *option, const char *text, const char *const *words, int *index) {
+  for (int i = 0; words[i] != NULL; i++) {
+    if (strcmp(text, words[i]) != 0) continue;
+    *index = i;
+    return LS_OK;
+  }
+  fprintf(stderr, "lockstep: %s: expected ", option);
+  for (int i = 0; words[i] != NULL; i++) fprintf(stderr, "%s%s", i == 0 ? "" : words[i + 1] == NULL ? " or " : ", ", words[i]);
+  fprintf(stderr, ", found '%s'\n", text);
   return LS_USAGE;
 }
 
+static ls_status common_option(int option, common_options *common) {
+  static const char *const expectations[] = {"ref", "none", NULL};
+  long long value = 0;
+  int word = 0;
+  switch (option) {
+    case OPT_OUT:
+      common->out = optarg;
+      return LS_OK;
+    case OPT_SEED:
+      LS_TRY(ls_cli_number("--seed", optarg, 0, INT64_MAX, &value));
+      common->seed = (uint64_t)value;
+      return LS_OK;
+    case OPT_SHAPE:
+      return one_of("--shape", optarg, common->shapes, &common->shape);
+    case OPT_EXPECT:
+      LS_TRY(one_of("--expect", optarg, expectations, &word));
+      common->no_expect = word == 1;
+      return LS_OK;
+    case OPT_THREADS:
+      LS_TRY(ls_cli_number("--threads", optarg, 1, 1024, &value));
+      ls_threads_set((int)value);
+      return LS_OK;
+    default:
+      return LS_USAGE;
+  }
+}
+
+/* A whole number into *to. */
+static ls_status number_option(const char *option, long long low, long long high, int64_t *to) {
+  long long value = 0;
+  LS_TRY(ls_cli_number(option, optarg, low, high, &value));
+  *to = value;
+  return LS_OK;
+}
+
+static ls_status dflash_option(int option, ls_make_dflash *make) {
+  static const char *const types[] = {"bf16", "f16", NULL};
+  int word = 0;
+  char *end = NULL;
+  switch (option) {
+    case OPT_ROUNDS:
+      return number_option("--rounds", 1, 100000, &make->rounds);
+    case OPT_POSITIONS: {
+      long long low = 0, high = 0;
+      char rest = '\0';
+      if (sscanf(optarg, "%lld:%lld%c", &low, &high, &rest) != 2 || low < 0 || high < low || high > INT32_MAX) {
+        fprintf(stderr, "lockstep: --positions: expected LOW:HIGH within 0:2147483647, found '%s'\n", optarg);
+        return LS_USAGE;
+      }
+      make->position_low = low;
+      make->position_high = high;
+      return LS_OK;
+    }
+    case OPT_STRADDLE:
+      make->straddle = strtod(optarg, &end);
+      if (end != optarg && *end == '\0' && make->straddle >= 0 && make->straddle <= 1) return LS_OK;
+      fprintf(stderr, "lockstep: --straddle: expected a share from 0 to 1, found '%s'\n", optarg);
+      return LS_USAGE;
+    case OPT_ACT:
+      LS_TRY(one_of("--act", optarg, types, &word));
+      make->act = word == 1 ? LS_F16 : LS_BF16;
+      return LS_OK;
+    default:
+      return LS_USAGE;
+  }
+}
+
+/* "all", or role names with commas between. */
+static ls_status roles_option(const char *text, unsigned *roles) {
+  *roles = 0;
+  if (strcmp(text, "all") == 0) return LS_OK;
+  for (const char *at = text;;) {
+    const size_t length = strcspn(at, ",");
+    char name[32] = "";
+    int role = 0;
+    memcpy(name, at, length < sizeof name ? length : sizeof name - 1);
+    LS_TRY(one_of("--roles", name, ls_make_role_names, &role));
+    *roles |= 1u << role;
+    if (at[length] == '\0') return LS_OK;
+    at += length + 1;
+  }
+}
+
+static ls_status attn_option(int option, ls_make_attn *make) {
+  static const char *const keys[] = {"published", "own", NULL};
+  int word = 0;
+  switch (option) {
+    case OPT_ROLES:
+      return roles_option(optarg, &make->roles);
+    case OPT_PREFILL:
+      return number_option("--prefill", 0, INT32_MAX / 2, &make->prefill);
+    case OPT_DECODE:
+      return number_option("--decode", 0, 100000, &make->decode);
+    case OPT_CONTEXT:
+      return number_option("--context", 0, INT32_MAX / 2, &make->context);
+    case OPT_JUMP:
+      make->jump = true;
+      return LS_OK;
+    case OPT_INDEX_KEYS:
+      LS_TRY(one_of("--index-keys", optarg, keys, &word));
+      make->index_keys = word == 1 ? LS_INDEX_KEYS_OWN : LS_INDEX_KEYS_PUBLISHED;
+      return LS_OK;
+    case OPT_VALUES:
+      return one_of("--values", optarg, ls_make_values_names, &make->values);
+    case OPT_REFUSALS:
+      make->refusals = true;
+      return LS_OK;
+    default:
+      return LS_USAGE;
+  }
+}
+
 ls_status ls_cmd_gen(int argc, char **argv) {
-  if (argc < 2 || strcmp(argv[1], "dflash") != 0) {
+  static const char *const dflash_shapes[] = {"tiny", "real", NULL};
+  const bool attn = argc >= 2 && strcmp(argv[1], "attn") == 0;
+  if (argc < 2 || (!attn && strcmp(argv[1], "dflash") != 0)) {
     const bool asked = argc == 2 && strcmp(argv[1], "--help") == 0;
-    if (argc >= 2 && !asked) fprintf(stderr, "lockstep gen: expected the layer 'dflash', found '%s'\n", argv[1]);
-    fputs(help, asked ? stdout : stderr);
+    if (argc >= 2 && !asked) fprintf(stderr, "lockstep gen: expected the layer 'dflash' or 'attn', found '%s'\n", argv[1]);
+    if (argc < 2 || asked) fputs(help_gen, asked ? stdout : stderr);
     return asked ? LS_OK : LS_USAGE;
   }
-  ls_make_dflash make = {.seed = 1, .rounds = 8, .position_high = 64, .straddle = 0.25, .act = LS_BF16};
-  const char *out = NULL;
-  bool no_expect = false, f16 = false;
-  long long value = 0;
-  int c;
+  ls_make_dflash dflash = {.rounds = 8, .position_high = 64, .straddle = 0.25, .act = LS_BF16};
+  ls_make_attn make = {.prefill = -1, .decode = 6, .values = -1};
+  common_options common = {.seed = 1, .shapes = attn ? ls_make_shape_names : dflash_shapes};
+  int option = 0;
   argc--;
   argv++;
   optind = 1;
-  while ((c = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
-    switch (c) {
-      case OPT_OUT:
-        out = optarg;
-        break;
-      case OPT_SHAPE:
-        LS_TRY(one_of("--shape", optarg, "tiny", "real", &make.real_shape));
-        break;
-      case OPT_SEED:
-        LS_TRY(ls_cli_number("--seed", optarg, 0, INT64_MAX, &value));
-        make.seed = (uint64_t)value;
-        break;
-      case OPT_ROUNDS:
-        LS_TRY(ls_cli_number("--rounds", optarg, 1, 100000, &value));
-        make.rounds = value;
-        break;
-      case OPT_POSITIONS: {
-        long long low = 0, high = 0;
-        char end = '\0';
-        if (sscanf(optarg, "%lld:%lld%c", &low, &high, &end) != 2 || low < 0 || high < low || high > INT32_MAX) {
-          fprintf(stderr, "lockstep: --positions: expected LOW:HIGH within 0:2147483647, found '%s'\n", optarg);
-          return LS_USAGE;
-        }
-        make.position_low = low;
-        make.position_high = high;
-        break;
-      }
-      case OPT_STRADDLE: {
-        char *end = NULL;
-        make.straddle = strtod(optarg, &end);
-        if (end == optarg || *end != '\0' || !(make.straddle >= 0 && make.straddle <= 1)) {
-          fprintf(stderr, "lockstep: --straddle: expected a share from 0 to 1, found '%s'\n", optarg);
-          return LS_USAGE;
-        }
-        break;
-      }
-      case OPT_ACT:
-        LS_TRY(one_of("--act", optarg, "bf16", "f16", &f16));
-        break;
-      case OPT_EXPECT:
-        LS_TRY(one_of("--expect", optarg, "ref", "none", &no_expect));
-        break;
-      case OPT_THREADS:
-        LS_TRY(ls_cli_number("--threads", optarg, 1, 1024, &value));
-        ls_threads_set((int)value);
-        break;
-      case OPT_HELP:
-        fputs(help, stdout);
-        return LS_OK;
-      default:
-        fputs(help, stderr);
-        return LS_USAGE;
+  opterr = 0;
+  while ((option = getopt_long(argc, argv, ":", attn ? options_attn : options_dflash, NULL)) != -1) {
+    if (option == OPT_HELP) {
+      fputs(attn ? help_attn : help_dflash, stdout);
+      return LS_OK;
     }
+    if (option == '?' || option == ':') {
+      fprintf(stderr, option == '?' ? "lockstep gen %s: unknown option '%s'\n" : "lockstep gen %s: '%s' needs a value\n", argv[0],
+              argv[optind - 1]);
+      return LS_USAGE;
+    }
+    const bool shared = option == OPT_OUT || option == OPT_SEED || option == OPT_SHAPE || option == OPT_EXPECT || option == OPT_THREADS;
+    LS_TRY(shared ? common_option(option, &common) : attn ? attn_option(option, &make) : dflash_option(option, &dflash));
   }
-  if (out == NULL || optind < argc) {
-    fprintf(stderr, out == NULL ? "lockstep gen: --out FILE is needed\n" : "lockstep gen: unexpected argument '%s'\n",
+  if (common.out == NULL || optind < argc) {
+    fprintf(stderr, common.out == NULL ? "lockstep gen: --out FILE is needed\n" : "lockstep gen: unexpected argument '%s'\n",
             argv[optind < argc ? optind : 0]);
     return LS_USAGE;
   }
-  make.act = f16 ? LS_F16 : LS_BF16;
   char provenance[256];
-  snprintf(provenance, sizeof provenance, "lockstep %s gen dflash --seed %llu; expected values: %s%s", LS_VERSION,
-           (unsigned long long)make.seed, no_expect ? "none" : "reference, ", no_expect ? "" : ls_gemm_library());
+  snprintf(provenance, sizeof provenance, "lockstep %s gen %s --seed %llu; expected values: %s%s", LS_VERSION, argv[0],
+           (unsigned long long)common.seed, common.no_expect ? "none" : "reference, ", common.no_expect ? "" : ls_gemm_library());
   oracle o;
   memset(&o, 0, sizeof o);
-  o.none = no_expect;
+  o.none = common.no_expect;
   ls_error err = {LS_OK, ""};
-  ls_status status = ls_make_dflash_fixture(out, &make, expect, &o, provenance, &err);
+  ls_status status;
+  if (attn) {
+    make.shape = (ls_make_shape)common.shape;
+    make.seed = common.seed;
+    make.bare = common.no_expect;
+    status = ls_make_attn_fixture(common.out, &make, expect, &o, provenance, &err);
+  } else {
+    dflash.real_shape = common.shape == 1;
+    dflash.seed = common.seed;
+    status = ls_make_dflash_fixture(common.out, &dflash, expect, &o, provenance, &err);
+  }
   if (status != LS_OK) fprintf(stderr, "lockstep gen: %s\n", err.text);
   if (o.open) ls_run_close(&o.run);
   return status;
