@@ -155,9 +155,32 @@ static ls_candidate_rule candidate_rule(const session *v) {
   return (ls_candidate_rule){.block = config_of(v)->candidate_block_size, .topk_blocks = config_of(v)->candidate_topk_blocks};
 }
 
+/* A key that was never written is zero, and so are its scores, on any path: such scores must agree, and prove nothing. */
+static void discount_unwritten(const step_run *s, ls_mode mode, const ls_compare_args *args, ls_result *result) {
+  const ls_trace *after = mode == LS_CASCADED ? s->cascaded[0].after : s->isolated[0].after;
+  const ls_tensor *keys = layer_tensor(after, session_state_int(after, "index_source"), "index_cache");
+  const int64_t m = args->a->dim[0], n = args->a->dim[1];
+  if (result->verdict != LS_PASS && result->verdict != LS_MISTRUSTED) return;
+  for (int64_t j = 0; j < n; j++) {
+    bool written = false;
+    for (int64_t i = 0; keys != NULL && j < keys->dim[0] && i < keys->dim[1] && !written; i++) {
+      written = ls_tensor_get(keys, j * keys->dim[1] + i) != 0;
+    }
+    for (int64_t t = 0; t < m && !written; t++) {
+      const int64_t at = t * n + j;
+      if (args->only != NULL && ls_tensor_get(args->only, at) == 0) continue;
+      if (ls_tensor_get(args->a, at) != 0 || ls_tensor_get(args->b, at) != 0) continue;
+      result->count--;
+      result->zeros--;
+      result->bit_equal--;
+    }
+  }
+  if (result->count > 0) ls_result_judge(result); /* where nothing is left the verdict stays what it was */
+}
+
 /* Of an index source after the candidate source only the scores inside the mask are defined. */
-static void judge_masked_score(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
-                               const ls_tensor *mask, ls_result *result) {
+static void judge_score(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
+                        const ls_tensor *mask, ls_result *result) {
   const ls_record *expected = a < 0 ? ls_trace_find(s->step.expect, stage->name) : NULL;
   const ls_trace *side_a = a < 0 ? s->step.expect : mode == LS_CASCADED ? s->cascaded[a].out : s->isolated[a].out;
   const ls_trace *side_b = mode == LS_CASCADED ? s->cascaded[b].out : s->isolated[b].out;
@@ -173,6 +196,7 @@ static void judge_masked_score(session *v, const step_run *s, const ls_stage *st
                           .rtol = expected != NULL ? expected->rtol : 0,
                           .names = attn_names(v, s, stage)};
   ls_compare_tensor(result, &args);
+  discount_unwritten(s, mode, &args, result);
 }
 
 static ls_status attn_special(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
@@ -200,8 +224,8 @@ static ls_status attn_special(session *v, const step_run *s, const ls_stage *sta
     selection_free(&sb);
     return status;
   }
-  if (rule.mask != NULL && strcmp(stage->name, "index_score") == 0) {
-    judge_masked_score(v, s, stage, a, b, mode, bounds, rule.mask, result);
+  if (strcmp(stage->name, "index_score") == 0) {
+    judge_score(v, s, stage, a, b, mode, bounds, rule.mask, result);
     return LS_OK;
   }
   *handled = false;

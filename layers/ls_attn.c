@@ -69,9 +69,6 @@ ls_status ls_attn_decide(const ls_attn_config *c, const ls_attn_state *state, co
   if (c->compress_ratio[next->compress_source] != plan->ratio)
     return ls_fail(err, LS_REFUSED, "layer %lld reads rows of ratio %lld, and the published ones of layer %lld are of ratio %lld",
                    (ll)layer, (ll)plan->ratio, (ll)next->compress_source, (ll)c->compress_ratio[next->compress_source]);
-  if (plan->n > ls_attn_cache_rows(c, next->compress_source))
-    return ls_fail(err, LS_REFUSED, "layer %lld reads %lld compressed rows, and the published cache of layer %lld has %lld", (ll)layer,
-                   (ll)plan->n, (ll)next->compress_source, (ll)ls_attn_cache_rows(c, next->compress_source));
   if (plan->n > 0) plan->compress_cache = next->compress_source;
 
   if (!plan->index_source) {

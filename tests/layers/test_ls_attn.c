@@ -160,12 +160,12 @@ Test(attn_decide, an_index_source_without_keys_is_refused) {
 }
 
 /* A jump of a stack whose last published cache is of another ratio. */
-Test(attn_decide, a_cache_shorter_than_what_is_read_is_refused) {
+Test(attn_decide, rows_of_another_ratio_and_too_few_keys_are_refused) {
   const ls_attn_config c = six_roles();
   ls_attn_state state = nothing();
   state.compress_source = 1;
   state.topk_rows = 1, state.topk_start = 20;
-  refuses(&c, state, forward(4, 20, 1), "layer 4 reads 21 compressed rows, and the published cache of layer 1 has 16");
+  refuses(&c, state, forward(4, 20, 1), "layer 4 reads rows of ratio 1, and the published ones of layer 1 are of ratio 2");
   state.compress_source = 3;
   state.index_source = 1;
   refuses(&c, state, forward(5, 20, 1), "layer 5 reads 21 index keys, and the published cache of layer 1 has 16");

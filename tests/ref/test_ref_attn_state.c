@@ -173,9 +173,9 @@ Test(ref_attn_state, refused_steps_leave_every_byte) {
   assert_refused(&s, MASKED, 0, 3, "reads compressed rows, and none were published");
   assert_refused(&s, POOLER, 3, 1, "reads index keys, and none were published");
   ls_trace_free(attn_scene_forward(&s, POOLER, 0, 2, NULL)); /* publishes a source and an empty selection, but no keys */
-  assert_refused(&s, MASKED, 40, 1, "reads 41 compressed rows, and the published cache of layer 1 has 21");
+  assert_refused(&s, MASKED, 40, 1, "reads rows of ratio 1, and the published ones of layer 1 are of ratio 3");
   ls_trace_free(attn_scene_forward(&s, POOLER, 2, 1, NULL));
-  assert_refused(&s, MASKED, 3, 1, "selects inside the candidates, and none were published");
+  assert_refused(&s, MASKED, 3, 1, "reads rows of ratio 1, and the published ones of layer 1 are of ratio 3");
   attn_scene_load(&s, NULL);
   attn_scene_round(&s, 0, 15, NULL);
   assert_refused(&s, -1, 15, 1, "layer: expected 0 .. 5, found -1");
@@ -188,13 +188,7 @@ Test(ref_attn_state, refused_steps_leave_every_byte) {
   assert_refused(&s, READER, 15, 1, "reads a selection for 1 rows at 15, and the published one is for 15 rows at 0");
   assert_refused(&s, READER, 0, 14, "reads a selection for 14 rows at 0");
   assert_refused(&s, MASKED, 15, 1, "needs candidates for 1 rows at 15 of width 16");
-  assert_refused(&s, POOL_READER, 0, 15, "the published selection names row"); /* made among the rows of ratio 1 */
-  attn_scene_close(&s);
-
-  /* no published keys, and a selection wider than what is seen */
-  s = attn_scene_open(LS_INDEX_KEYS_PUBLISHED, LS_PRECISION_ACT);
-  ls_trace_free(attn_scene_forward(&s, SOURCE, 0, 4, NULL));
-  assert_refused(&s, POOL_READER, 0, 4, "sees 1 compressed rows, and the published selection holds 4");
+  assert_refused(&s, POOL_READER, 0, 15, "reads rows of ratio 3, and the published ones of layer 3 are of ratio 1");
   attn_scene_close(&s);
 }
 
