@@ -162,6 +162,44 @@ void ls_gemm_f64(double *y, const double *x, const double *w, int64_t rows, int6
   multiply(&p);
 }
 
+/* ---- one row ---- */
+
+enum { ROW_CHANNELS = 256 }; /* a piece: enough to hide the call, few enough that both cores end together */
+
+static void row_piece(void *arg, int64_t i) {
+  const product *p = arg;
+  const int64_t first = i * ROW_CHANNELS, width = p->n - first < ROW_CHANNELS ? p->n - first : ROW_CHANNELS, size = (int64_t)p->size;
+  const void *w = p->w + first * p->ldw * size, *x = p->x;
+  void *y = p->y + first * size;
+  if (p->size == sizeof(float)) {
+    cblas_sgemv(CblasRowMajor, CblasNoTrans, (blasint)width, (blasint)p->k, 1.0f, w, (blasint)p->ldw, x, 1, 0.0f, y, 1);
+  } else {
+    cblas_dgemv(CblasRowMajor, CblasNoTrans, (blasint)width, (blasint)p->k, 1.0, w, (blasint)p->ldw, x, 1, 0.0, y, 1);
+  }
+}
+
+static void multiply_row(product *p) {
+  if (p->n <= 0) return;
+  pthread_once(&library_once, set_up_library);
+  memset(p->y, 0, (size_t)p->n * p->size); /* gemv multiplies what stands there by 0, which a NaN survives; and k may be 0 */
+  if (p->k <= 0) return;
+  if (p->k <= INT_MAX && p->ldw <= INT_MAX) {
+    ls_parallel_for((p->n + ROW_CHANNELS - 1) / ROW_CHANNELS, row_piece, p);
+  } else {
+    spoil(p);
+  }
+}
+
+void ls_gemv_f32(float *y, const float *x, const float *w, int64_t n, int64_t k, int64_t ldw) {
+  product p = {.size = sizeof(float), .y = (char *)y, .x = (const char *)x, .w = (const char *)w, .rows = 1, .n = n, .k = k, .ldw = ldw};
+  multiply_row(&p);
+}
+
+void ls_gemv_f64(double *y, const double *x, const double *w, int64_t n, int64_t k, int64_t ldw) {
+  product p = {.size = sizeof(double), .y = (char *)y, .x = (const char *)x, .w = (const char *)w, .rows = 1, .n = n, .k = k, .ldw = ldw};
+  multiply_row(&p);
+}
+
 /* ---- self-test ---- */
 
 static ls_status refuse(ls_error *err, int64_t k, const char *type, const char *what) {
@@ -218,6 +256,13 @@ static ls_status selftest_of(product *p, char *alone, char *together, const char
                                             : ((const double *)(const void *)alone)[r * P + c];
       if (!value_holds(got, p, r, c, eps)) return refuse(err, p->k, type, "values are wrong");
     }
+  }
+  p->y = together;
+  multiply_row(p);
+  for (int64_t c = 0; c < P; c++) {
+    double got =
+        p->size == sizeof(float) ? (double)((const float *)(const void *)together)[c] : ((const double *)(const void *)together)[c];
+    if (!value_holds(got, p, 0, c, eps)) return refuse(err, p->k, type, "values of a single row are wrong");
   }
   return LS_OK;
 }

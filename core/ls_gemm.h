@@ -27,6 +27,11 @@ enum { LS_INVARIANT_ROWS = 16 };
 void ls_gemm_f32(float *y, const float *x, const float *w, int64_t rows, int64_t n, int64_t k, int64_t ldy, int64_t ldx, int64_t ldw);
 void ls_gemm_f64(double *y, const double *x, const double *w, int64_t rows, int64_t n, int64_t k, int64_t ldy, int64_t ldx, int64_t ldw);
 
+/* One row, y[n] = sum_k x[k] * W[n][k], without the promise: other bits than ls_gemm gives the same row, but W is read once, at the speed
+ * of memory (ls_gemm computes LS_INVARIANT_ROWS rows whatever is asked for). The bytes do not depend on the number of threads. */
+void ls_gemv_f32(float *y, const float *x, const float *w, int64_t n, int64_t k, int64_t ldw);
+void ls_gemv_f64(double *y, const double *x, const double *w, int64_t n, int64_t k, int64_t ldw);
+
 /* LS_UNAVAILABLE with one clear line where this machine's BLAS breaks the promise above for inner dimension k (or computes wrong
  * values: some old kernels do). Cheap: small n, the given k. The reference calls it at open. */
 ls_status ls_gemm_selftest(int64_t k, ls_error *err);

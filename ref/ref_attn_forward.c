@@ -259,6 +259,11 @@ static void linear(forward *f, const ls_tensor *y, const ls_tensor *x, const ls_
   ls_ref_linear(y, 1, x, w, f->wide_x.data, f->wide_y.data);
 }
 
+/* Where nothing asks that a row have the same bits alone and among others (layers.md asks it of kv): large weights are read once. */
+static void linear_free(forward *f, const ls_tensor *y, const ls_tensor *x, const ls_tensor *w) {
+  ls_ref_linear_free(y, x, w, f->wide_x.data, f->wide_y.data);
+}
+
 static void norm(forward *f, const ls_tensor *y, const ls_tensor *w) { ls_ref_rms_norm(y, y, w, f->c->norm_eps, f->wide_x.data); }
 
 /* On the tail of each head of `width`, at the position of each row of the step. */
@@ -283,7 +288,7 @@ static void rope_tables(forward *f) {
 
 /* 1. qr [m, q_lora_rank] = RMSNorm(GEMM(x, wq_a), q_norm) */
 static void latent_query(forward *f) {
-  linear(f, &f->qr, &f->x, &f->l->wq_a);
+  linear_free(f, &f->qr, &f->x, &f->l->wq_a);
   done(f, "qr_proj", &f->qr);
   norm(f, &f->qr, &f->l->q_norm);
   done(f, "qr", &f->qr);
@@ -291,7 +296,7 @@ static void latent_query(forward *f) {
 
 /* 2. q [m, n_heads * head_dim] = GEMM(qr, wq_b), then RoPE on each head's tail */
 static void query(forward *f) {
-  linear(f, &f->q, &f->qr, &f->l->wq_b);
+  linear_free(f, &f->q, &f->qr, &f->l->wq_b);
   done(f, "q_proj", &f->q);
   rope(f, &f->q, f->c->head_dim, false);
   done(f, "q", &f->q);
@@ -392,14 +397,14 @@ static void scale_index_weights(forward *f) {
 /* 8. index_q = fp4(RoPE(GEMM(qr, indexer/wq_b))), index_w, index_score; candidates; the k best */
 static ls_status select_rows(forward *f, ls_error *err) {
   const ls_attn_plan *p = &f->plan;
-  linear(f, &f->index_q, &f->qr, &f->l->index_wq_b);
+  linear_free(f, &f->index_q, &f->qr, &f->l->index_wq_b);
   done(f, "index_q_proj", &f->index_q);
   rope(f, &f->index_q, f->c->index_head_dim, false);
   done(f, "index_q_rope", &f->index_q);
   ls_ref_quantise(&f->index_q, &f->index_q, INDEX_BLOCK, ls_ref_fp4_block);
   done(f, "index_q", &f->index_q);
 
-  linear(f, &f->index_w, &f->x, &f->l->index_weights);
+  linear_free(f, &f->index_w, &f->x, &f->l->index_weights);
   done(f, "index_w_proj", &f->index_w);
   scale_index_weights(f);
   done(f, "index_w", &f->index_w);
@@ -457,10 +462,10 @@ static void project_out(forward *f) {
   for (int64_t g = 0; g < f->c->o_groups; g++) {
     const ls_tensor y = ls_tensor_slice(&f->o_group, 1, g * rank, rank), x = ls_tensor_slice(&f->o, 1, g * width, width);
     const ls_tensor w = ls_tensor_slice(&f->l->wo_a, 0, g * rank, rank);
-    linear(f, &y, &x, &w);
+    linear_free(f, &y, &x, &w);
   }
   done(f, "o_group", &f->o_group);
-  linear(f, &f->out, &f->o_group, &f->l->wo_b);
+  linear_free(f, &f->out, &f->o_group, &f->l->wo_b);
   done(f, "out", &f->out);
 }
 

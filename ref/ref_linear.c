@@ -22,3 +22,18 @@ void ls_ref_linear(const ls_tensor *y, int n_y, const ls_tensor *x, const ls_ten
     row += y[piece].dim[0];
   }
 }
+
+void ls_ref_linear_free(const ls_tensor *y, const ls_tensor *x, const ls_tensor *w, void *wide_x, void *wide_y) {
+  const int64_t k = x->dim[1], n = w->dim[0];
+  if (x->dim[0] != 1) {
+    ls_ref_linear(y, 1, x, w, wide_x, wide_y);
+  } else if (w->dtype == LS_F64) {
+    ls_tensor_to_f64(wide_x, x);
+    ls_gemv_f64(wide_y, wide_x, w->data, n, k, k);
+    ls_tensor_from_f64(y, wide_y);
+  } else {
+    ls_tensor_to_f32(wide_x, x);
+    ls_gemv_f32(wide_y, wide_x, w->data, n, k, k);
+    ls_tensor_from_f32(y, wide_y); /* the one rounding */
+  }
+}

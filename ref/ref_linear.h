@@ -15,6 +15,10 @@ extern "C" {
  * dense. Overlap of y and x is fine. For rows <= 16 a row of y has the same bits whatever stands in the other rows (ls_gemm.h). */
 void ls_ref_linear(const ls_tensor *y, int n_y, const ls_tensor *x, const ls_tensor *w, void *wide_x, void *wide_y);
 
+/* The same for one tensor y, where a single row need not have the bits that it has among others: it is a matrix-vector product then, which
+ * reads W once at the speed of memory. */
+void ls_ref_linear_free(const ls_tensor *y, const ls_tensor *x, const ls_tensor *w, void *wide_x, void *wide_y);
+
 #ifdef __cplusplus
 }
 #endif

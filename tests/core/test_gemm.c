@@ -263,3 +263,61 @@ Test(gemm, core_types_are_invariant_or_refused) {
   if (__builtin_cpu_supports("avx512bf16")) under_coretype("Cooperlake", false);
 #endif
 }
+
+/* ---- one row ---- */
+
+Test(gemv, a_single_row_is_within_the_bound_and_does_not_depend_on_the_threads) {
+  const int64_t n = 700, k = 301, ldw = 310;
+  float *x = random_floats(k, 3), *w = random_floats(n * ldw, 4), *first = malloc((size_t)n * sizeof *first),
+        *y = malloc((size_t)n * sizeof *y);
+  for (int threads = 1; threads <= 7; threads += 2) {
+    ls_threads_set(threads);
+    for (int64_t i = 0; i < n; i++) y[i] = NAN; /* what stood there is not read */
+    ls_gemv_f32(y, x, w, n, k, ldw);
+    if (threads == 1) memcpy(first, y, (size_t)n * sizeof *y);
+    cr_assert_eq(memcmp(first, y, (size_t)n * sizeof *y), 0, "%d threads", threads);
+  }
+  for (int64_t c = 0; c < n; c++) {
+    double sum = 0, size = 0;
+    for (int64_t i = 0; i < k; i++) {
+      sum += (double)x[i] * (double)w[c * ldw + i];
+      size += fabs((double)x[i] * (double)w[c * ldw + i]);
+    }
+    cr_assert(fabs((double)y[c] - sum) <= 4 * sqrt((double)k) * 0x1p-24 * size, "channel %ld", (long)c);
+  }
+  free(x), free(w), free(first), free(y);
+}
+
+Test(gemv, whole_numbers_are_exact_in_both_types) {
+  enum { N = 259, K = 33 };
+  static float x32[K], w32[N * K], y32[N];
+  static double x64[K], w64[N * K], y64[N];
+  for (int i = 0; i < K; i++) x64[i] = x32[i] = (float)(i % 5 - 2);
+  for (int i = 0; i < N * K; i++) w64[i] = w32[i] = (float)(i % 7 - 3);
+  ls_gemv_f32(y32, x32, w32, N, K, K);
+  ls_gemv_f64(y64, x64, w64, N, K, K);
+  for (int c = 0; c < N; c++) {
+    double sum = 0;
+    for (int i = 0; i < K; i++) sum += x64[i] * w64[c * K + i];
+    cr_assert(y64[c] == sum && (double)y32[c] == sum, "channel %d: %g", c, sum);
+  }
+}
+
+Test(gemv, a_nan_stays_in_its_channel_and_a_zero_does_not_hide_it) {
+  enum { N = 300, K = 40 };
+  static float x[K], w[N * K], y[N + 1];
+  for (int i = 0; i < N * K; i++) w[i] = 1;
+  w[257 * K + 9] = NAN; /* times x[9] = 0 */
+  ls_gemv_f32(y, x, w, N, K, K);
+  for (int c = 0; c < N; c++) cr_assert_eq(isnan(y[c]) != 0, c == 257, "channel %d", c);
+}
+
+Test(gemv, nothing_to_sum_is_zero_and_what_the_blas_cannot_count_is_nan) {
+  float x = 1, w[2] = {1, 1}, y[2] = {7, 7};
+  ls_gemv_f32(y, &x, w, 0, 1, 1);
+  cr_assert_eq(y[0], 7);
+  ls_gemv_f32(y, &x, w, 2, 0, 0);
+  cr_assert(y[0] == 0 && y[1] == 0);
+  ls_gemv_f32(y, &x, w, 1, 1, (int64_t)1 << 40);
+  cr_assert(isnan(y[0]));
+}

@@ -61,3 +61,17 @@ Test(ref_linear, float64_rounds_nothing) {
   ls_ref_linear(&out, 1, &in, &weight, wide_x, wide_y);
   cr_assert(fabs(y[0] - (1.0 / 3 + 0x1p-40)) < 1e-15);
 }
+
+Test(ref_linear, a_free_row_is_the_same_product_within_its_rounding) {
+  enum { K = 130, N = 70 };
+  static uint16_t x[2 * K], alone[N], among[2 * N];
+  static float w[N * K], wide_x[2 * K], wide_y[2 * N];
+  for (int i = 0; i < 2 * K; i++) x[i] = ls_f32_to_bf16((float)(i % 9 - 4));
+  for (int i = 0; i < N * K; i++) w[i] = (float)(i % 11 - 5);
+  const ls_tensor tx = ls_tensor_make(LS_BF16, 2, (int64_t[]){2, K}, x), ty = ls_tensor_make(LS_BF16, 2, (int64_t[]){2, N}, among),
+                  tw = ls_tensor_make(LS_F32, 2, (int64_t[]){N, K}, w), row = ls_tensor_slice(&tx, 0, 1, 1),
+                  one = ls_tensor_make(LS_BF16, 2, (int64_t[]){1, N}, alone);
+  ls_ref_linear_free(&ty, &tx, &tw, wide_x, wide_y);
+  ls_ref_linear_free(&one, &row, &tw, wide_x, wide_y);
+  for (int c = 0; c < N; c++) cr_assert_eq(alone[c], among[N + c], "channel %d", c); /* whole numbers: exact before the rounding */
+}
