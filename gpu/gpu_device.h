@@ -35,7 +35,8 @@
  *                lsg_ldmatrix_x4(uint32_t r[4], const void *row), _x2, _x4_trans, _x2_trans: row in shared memory, 16-byte aligned
  *   cp.async     lsg_cp_async16(void *shared, const void *global, int bytes): 16 bytes, those past `bytes` (0..16) zero; both 16-byte
  *                aligned. lsg_cp_async_commit(); lsg_cp_async_wait<N>(): all but the newest N groups of this thread have landed.
- *                emu lands bytes only at the wait, so that a missing wait shows
+ *                emu lands bytes only at the wait, so that a missing wait shows; under a schedule's seed at a random moment before it, so
+ *                that a stage filled again while others still read it shows too
  *   atomics      T lsg_atomic_add(T *p, T v) for int, unsigned, unsigned long long, float; lsg_atomic_max/min(int, unsigned),
  *                lsg_atomic_or(unsigned), lsg_atomic_cas(unsigned, unsigned long long); lsg_fence() (device-wide memory fence)
  *   loads        lsg_u32x4 (a 16-byte vector: .x .y .z .w), lsg_load16(const void *) plain, lsg_load16_stream(const void *) read-once

@@ -245,8 +245,31 @@ static inline emu_fiber *pick(emu_worker *w, emu_warp_state *near) {
   return nullptr;
 }
 
+/* ---- cp.async: a copy lands at its wait, or, under a schedule's seed, at a random moment from its issue on, as on a GPU. So a stage that
+ * is filled again while other threads still read it shows under a seed, and a missing wait without one. ---- */
+
+static void land(const emu_cp *c) {
+  unsigned char bytes[16] = {0};
+  if (c->bytes > 0) memcpy(bytes, c->global, (size_t)c->bytes);
+  memcpy(c->shared, bytes, sizeof bytes);
+}
+
+/* Those whose moment has come. */
+static void land_early(emu_fiber *self) {
+  int left = 0;
+  for (int i = 0; i < self->n_copies; i++) {
+    emu_cp *c = &self->copies[i];
+    if (c->turns > 0 && --c->turns == 0)
+      land(c);
+    else
+      self->copies[left++] = *c;
+  }
+  self->n_copies = left;
+}
+
 /* Runs others until self is picked again. */
 static inline void give_way(emu_fiber *self) {
+  if (self->worker->run->seed != 0 && self->n_copies > 0) land_early(self);
   emu_fiber *next = pick(self->worker, self->warp);
   if (next == self) return;
   if (__builtin_expect(next == nullptr, 0)) report_deadlock(self->worker);
@@ -423,7 +446,7 @@ uint64_t emu_warp(emu_kind kind, unsigned mask, uint64_t bits, int operand, cons
   return warp->out[lane];
 }
 
-/* ---- cp.async ---- */
+/* ---- cp.async, from a kernel ---- */
 
 void emu_cp_async16(void *shared, const void *global, int bytes, const char *file, int line) {
   emu_fiber *self = emu_self;
@@ -440,7 +463,17 @@ void emu_cp_async16(void *shared, const void *global, int bytes, const char *fil
     self->copies = static_cast<emu_cp *>(more);
     self->room_copies = room;
   }
-  self->copies[self->n_copies++] = {shared, global, bytes, line, file, self->group};
+  emu_cp *copy = &self->copies[self->n_copies++];
+  *copy = {shared, global, bytes, line, file, self->group, 0};
+  if (self->worker->run->seed == 0) return;
+  /* a quarter of them at once, a quarter at the wait, the others after some turns */
+  const uint64_t r = draw(&self->worker->random);
+  if ((r & 3) == 0) {
+    self->n_copies--;
+    land(copy);
+  } else if ((r & 3) != 1) {
+    copy->turns = 1 + (unsigned)(r >> 2 & 15);
+  }
 }
 
 void emu_cp_async_commit(void) { emu_self->group++; }
@@ -448,12 +481,8 @@ void emu_cp_async_commit(void) { emu_self->group++; }
 void emu_cp_async_wait(int groups) {
   emu_fiber *self = emu_self;
   int landed = 0;
-  for (; landed < self->n_copies && (int64_t)self->copies[landed].group < (int64_t)self->group - groups; landed++) {
-    const emu_cp *c = &self->copies[landed];
-    unsigned char bytes[16] = {0};
-    if (c->bytes > 0) memcpy(bytes, c->global, (size_t)c->bytes);
-    memcpy(c->shared, bytes, sizeof bytes);
-  }
+  for (; landed < self->n_copies && (int64_t)self->copies[landed].group < (int64_t)self->group - groups; landed++)
+    land(&self->copies[landed]);
   if (landed == 0) return;
   self->n_copies -= landed;
   memmove(self->copies, self->copies + landed, (size_t)self->n_copies * sizeof *self->copies);

@@ -49,6 +49,7 @@ struct emu_cp {
   int bytes, line;
   const char *file;
   unsigned group;
+  unsigned turns; /* after so many times that its thread gives way it lands; 0: at the wait */
 };
 
 /* What a switch touches comes first, in one line of the cache. */

@@ -94,7 +94,7 @@ Test(cli, scripts_refuse_unknown_words_at_once) {
 Test(cli, a_limit_on_address_space_ends_in_a_line_not_in_a_hang) {
   static char out[1 << 14];
   int refused = 0;
-  for (int mib = 100; mib <= 2000; mib += 100) {
+  for (int mib = 100; mib <= 2000; mib += 200) {
     int code = run(out, sizeof out, "(ulimit -v %d; timeout -s KILL 60 %s verify --path emu %sdflash_refusals.h5) 2>&1", mib << 10,
                    LOCKSTEP, GOLDEN);
     if (code == 127) continue; /* the loader's word: no room for the libraries of this build */

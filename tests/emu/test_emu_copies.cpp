@@ -1,4 +1,4 @@
-/* cp.async: bytes land at the wait and not before. */
+/* cp.async: in thread order bytes land at the wait and not before; under a seed at any moment between. */
 #include "emu_test.h"
 
 namespace LSG_NS {
@@ -55,6 +55,57 @@ Test(emu_copies, bytes_past_the_count_are_zero) {
   }
   std::vector<uint32_t> y = copied(WAIT, 6, &x);
   cr_assert(y[0] == x[0] && y[1] == (x[1] & 0xFFFFu) && y[2] == 0, "%u %u %u", y[0], y[1], y[2]);
+}
+
+Test(emu_copies, a_seed_lands_some_early_and_all_by_the_wait) {
+  std::vector<uint32_t> x, old(256, 7);
+  for (uint64_t seed = 1; seed <= 20; seed++) {
+    test_schedule order(seed);
+    cr_assert(copied(WAIT, 16, &x) == x, "seed %d: not what was copied", (int)seed);
+    std::vector<uint32_t> y = copied(NO_WAIT, 16, &x);
+    for (size_t i = 0; i < 256; i++) cr_assert(y[i] == x[i] || y[i] == 7, "seed %d, word %d: %u", (int)seed, (int)i, y[i]);
+    cr_assert(y != x && y != old, "seed %d: without a wait all landed, or none did", (int)seed);
+  }
+}
+
+/* Each thread brings a piece in, all read another warp's, and the stage is filled again. What lacks a barrier before that shows only where
+ * bytes land before the barrier after it. */
+template <bool with_barrier>
+LSG_KERNEL(64)
+void refill_kernel(uint32_t *y, const uint32_t *x) {
+  LSG_SHARED(uint32_t, stage, 64 * 4);
+  const int t = lsg_thread(), other = 4 * ((t + 32) & 63);
+  lsg_cp_async16(stage + 4 * t, x + 4 * t, 16);
+  lsg_cp_async_commit();
+  lsg_cp_async_wait<0>();
+  lsg_barrier();
+  y[t] = stage[other];
+  if (with_barrier) lsg_barrier();
+  lsg_cp_async16(stage + 4 * t, x + 256 + 4 * t, 16);
+  lsg_cp_async_commit();
+  lsg_barrier();
+  lsg_cp_async_wait<0>();
+  lsg_barrier();
+  y[64 + t] = stage[other];
+}
+
+template <bool with_barrier>
+static bool refill_is_right(uint64_t seed) {
+  test_stream s;
+  test_schedule order(seed);
+  std::vector<uint32_t> values, expected;
+  for (uint32_t i = 0; i < 512; i++) values.push_back(i);
+  for (uint32_t i = 0; i < 128; i++) expected.push_back(i / 64 * 256 + 4 * ((i + 32) & 63));
+  test_buffer<uint32_t> x(s, values, "x"), y(s, 128, "y");
+  EXPECT_OK(LSG_LAUNCH(refill_kernel<with_barrier>, lsg_grid(1), 64, 0, s, y.p, x.p));
+  EXPECT_OK(lsg_sync(s));
+  return y.get() == expected;
+}
+
+Test(emu_copies, a_refill_of_what_others_still_read_shows_under_a_seed) {
+  cr_assert(refill_is_right<false>(0), "%s", "thread order is expected to hide this one");
+  for (uint64_t seed = 1; seed <= 5; seed++) cr_assert(!refill_is_right<false>(seed), "seed %d hid the missing barrier", (int)seed);
+  for (uint64_t seed = 0; seed <= 50; seed++) cr_assert(refill_is_right<true>(seed), "seed %d: wrong with the barrier", (int)seed);
 }
 
 LSG_KERNEL(32) void wrong_copy_kernel(uint32_t *y, const uint32_t *x, int how) {
