@@ -198,11 +198,12 @@ static void mask_row(void *arg, int64_t t) {
   for (int64_t j = 0; j < n; j++) mask[j * row.stride[0]] = 0;
   if (visible == 0) return;
 
-  uint64_t *rank = malloc((size_t)(visible + blocks) * sizeof *rank), *best = rank + visible;
+  uint64_t *rank = malloc((size_t)(visible + blocks) * sizeof *rank);
   if (rank == NULL) {
     atomic_store(&c->failed, true);
     return;
   }
+  uint64_t *best = rank + visible;
   rank_row(rank, c->score, t, visible);
   for (int64_t b = 0; b < blocks; b++) {
     best[b] = RANK_NONE;
