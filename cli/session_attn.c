@@ -372,6 +372,18 @@ static void compare_stored(ls_result *result, const char *stage, const ls_tensor
   snprintf(result->note, sizeof result->note, "%s: row %" PRId64 " does not hold the recorded %s of row %" PRId64, name, at, stage, row);
 }
 
+/* What a path published must be the choice that it was to follow. */
+static void compare_published(ls_result *result, const step_run *s, const ls_trace *after, const char *stage, const char *name) {
+  const ls_tensor *led = ls_trace_tensor(s->lead, stage), *published = ls_trace_tensor(after, name);
+  if (led == NULL || ls_tensor_count(led) == 0) return;
+  result->count++;
+  if (published != NULL && ls_tensor_same_bytes(led, published)) return;
+  result->failing++;
+  if (result->verdict == LS_FAIL) return;
+  result->verdict = LS_FAIL;
+  snprintf(result->note, sizeof result->note, "%s after the step: not the %s that the path was to follow", name, stage);
+}
+
 /* What a path recorded of a stage and what it stored must be the same bytes: else one of them was not what the next reader gets. */
 static ls_status judge_stored(session *v, const step_run *s, int p, ls_error *err) {
   const ls_attn_plan plan = plan_of(v, s);
@@ -390,6 +402,8 @@ static ls_status judge_stored(session *v, const step_run *s, int p, ls_error *er
       compare_stored(&result, caches[i][0], rows, g, cache, plan.first_row + g, caches[i][1]);
     }
   }
+  if (plan.index_source) compare_published(&result, s, after, "compress_idx", "topk_idxs");
+  if (plan.candidate_source) compare_published(&result, s, after, "candidates", "candidates");
   return session_property(v, s, "stored", p, &result, err);
 }
 

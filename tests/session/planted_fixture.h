@@ -1,9 +1,10 @@
-/* planted_fixture: copies of a fixture with expected stages left out or with one wrong value. */
+/* planted_fixture: copies of a fixture with expected stages left out, with one wrong value, or cut short. */
 #ifndef PLANTED_FIXTURE_H
 #define PLANTED_FIXTURE_H
 
 #include <criterion/criterion.h>
 #include <fnmatch.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,9 +13,11 @@
 
 typedef struct {
   const char *drop;  /* glob list of stages that the copy does not hold; NULL: all are kept */
-  const char *stage; /* one value of this stage is wrong ... */
+  const char *stage; /* one value of this stage, or of the input of that name, is wrong ... */
   int64_t step;      /* ... in this step */
-  double steps;      /* by so many units in the last place */
+  double steps;      /* by so many units in the last place; an index by so many positions; NaN: it becomes NaN */
+  int64_t keep;      /* only so many steps are copied; 0: all */
+  double at;         /* 0 .. 1: how far into the tensor it stands; 0: in the middle */
 } plant;
 
 static inline bool in_list(const char *list, const char *name) {
@@ -25,15 +28,25 @@ static inline bool in_list(const char *list, const char *name) {
   return false;
 }
 
+/* Somewhere in the middle that is not zero, nor an empty entry of a selection. */
+static inline int64_t planted_element(const ls_tensor *t, double at) {
+  const int64_t n = ls_tensor_count(t);
+  int64_t i = at == 0 ? n / 2 : (int64_t)(at * (double)n) % n;
+  const int64_t from = i;
+  while (ls_tensor_get(t, i) == (t->dtype == LS_I32 ? -1 : 0) || !isfinite(ls_tensor_get(t, i))) {
+    i = (i + 1) % n;
+    cr_assert_neq(i, from, "nothing to plant in");
+  }
+  return i;
+}
+
 static inline void write_trace(ls_fixture_writer *writer, const char *group, const ls_trace *trace, const plant *p, int64_t step) {
   ls_error err = {LS_OK, ""};
   for (int i = 0; trace != NULL && i < trace->n; i++) {
     const ls_record *r = &trace->rec[i];
     if (p != NULL && in_list(p->drop, r->name)) continue;
     if (p != NULL && p->stage != NULL && step == p->step && strcmp(p->stage, r->name) == 0) {
-      const int64_t at = ls_tensor_count(&r->t) / 2; /* somewhere in the middle that is not zero */
-      int64_t i0 = at;
-      while (ls_tensor_get(&r->t, i0) == 0) i0 = (i0 + 1) % ls_tensor_count(&r->t);
+      const int64_t i0 = planted_element(&r->t, p->at);
       const double v = ls_tensor_get(&r->t, i0);
       ls_tensor_set(&r->t, i0, v + p->steps * ls_step_at(r->t.dtype, v));
     }
@@ -53,13 +66,14 @@ static inline void copy_fixture(const char *to, const char *from, const plant *p
   cr_assert_eq(ls_fixture_weights(fixture, &weights, &err), LS_OK, "%s", err.text);
   cr_assert_eq(ls_fixture_writer_new(&writer, to, ls_fixture_config(fixture), "a copy", "planted", &err), LS_OK, "%s", err.text);
   write_trace(writer, "/weights", weights, NULL, -1);
-  for (int64_t i = 0; i < ls_fixture_steps(fixture); i++) {
+  const int64_t n = ls_fixture_steps(fixture);
+  for (int64_t i = 0; i < (p->keep > 0 && p->keep < n ? p->keep : n); i++) {
     ls_step step;
     char group[64];
     cr_assert_eq(ls_fixture_load_step(fixture, i, &step, &err), LS_OK, "%s", err.text);
     cr_assert_eq(ls_fixture_write_step(writer, &step, &err), LS_OK, "%s", err.text);
     snprintf(group, sizeof group, "/steps/%04lld/in", (long long)step.number);
-    write_trace(writer, group, step.in, NULL, step.number);
+    write_trace(writer, group, step.in, &(plant){.stage = p->stage, .step = p->step, .steps = p->steps, .at = p->at}, step.number);
     snprintf(group, sizeof group, "/steps/%04lld/expect", (long long)step.number);
     write_trace(writer, group, step.expect, p, step.number);
     ls_step_free(&step);

@@ -4,45 +4,17 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cli/verify_session.h"
 #include "gpu/gpu_path.h"
-#include "layers/ls_path.h"
-#include "planted_fixture.h"
+#include "session_run.h"
 
-#define GOLDEN LS_SOURCE_DIR "/fixtures/golden/"
-
-static volatile sig_atomic_t not_interrupted = 0;
-
-/* Verifies the file on ref and (NULL: none) one more path; the report's text is the caller's to free. */
 static ls_status verify(const char *file, const ls_path *path, ls_precision precision, char **text) {
-  ls_error err = {LS_OK, ""};
-  ls_report *report = NULL;
-  ls_verify_options options = {
-      .path = {&ls_path_ref, path}, .n_paths = path != NULL ? 2 : 1, .only_step = -1, .trust = true, .interrupted = &not_interrupted};
-  options.options.precision = precision;
-  ls_report_options how = {.program = "lockstep", .repeat_options = ""};
-  cr_assert_eq(ls_report_new(&report, &err), LS_OK);
-  ls_verify_fixture(file, &options, report, &err);
-  size_t size = 0;
-  FILE *out = open_memstream(text, &size);
-  cr_assert_eq(ls_report_text(report, &how, out, &err), LS_OK, "%s", err.text);
-  fclose(out);
-  ls_status status = ls_report_status(report, &how);
-  ls_report_free(report);
-  return status;
+  return session_verify(file, &(session_how){.path = path, .precision = precision}, text);
 }
 
 static void scratch(char *path, size_t size) { snprintf(path, size, "%s/session-%d.h5", LS_BINARY_DIR, (int)getpid()); }
 
 static void expect(const char *what, const plant *p, const char *golden, const ls_path *path, ls_status status, const char *said) {
-  char file[512], *text = NULL;
-  scratch(file, sizeof file);
-  copy_fixture(file, golden, p);
-  const ls_status found = verify(file, path, LS_PRECISION_ACT, &text);
-  cr_expect_eq(found, status, "%s: expected status %d, found %d:\n%s", what, (int)status, (int)found, text);
-  cr_expect_not_null(strstr(text, said), "%s: expected '%s' in:\n%s", what, said, text);
-  free(text);
-  unlink(file);
+  session_expect(what, p, golden, &(session_how){.path = path}, status, said);
 }
 
 /* ---- fixtures ---- */
