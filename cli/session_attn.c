@@ -495,6 +495,9 @@ out:
   return status;
 }
 
+/* What no query sees, and where no token waits. */
+static bool attn_minus_inf(const char *stage) { return strcmp(stage, "index_score") == 0 || strcmp(stage, "score_state") == 0; }
+
 static ls_status attn_expected(session *v, const step_run *s, ls_error *err) { return judge_choice(v, s, -1, err); }
 
 static ls_status attn_path(session *v, const step_run *s, int p, ls_error *err) {
@@ -527,4 +530,5 @@ const session_layer session_attn = {
     .explain = attn_explain,
     .judge_expected = attn_expected,
     .judge_path = attn_path,
+    .minus_inf = attn_minus_inf,
 };

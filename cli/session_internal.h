@@ -44,6 +44,8 @@ typedef struct {
   /* Properties of the fixture's own values, and of path p. */
   ls_status (*judge_expected)(session *v, const step_run *s, ls_error *err);
   ls_status (*judge_path)(session *v, const step_run *s, int p, ls_error *err);
+
+  bool (*minus_inf)(const char *stage); /* -inf is an ordinary value of it. NULL: of none */
 } session_layer;
 
 extern const session_layer session_dflash, session_attn;
@@ -69,6 +71,7 @@ struct session {
   /* attn_v41: where isolated steps start: the reference's state with the fixture's values stored in place of its own; and what states may
    * be off by: cascaded, and the fixture's against `isolated` */
   ls_trace *isolated, *cascaded_bounds, *golden_bounds;
+  bool noted_nonfinite;
   session_time time[2][LS_TIMED_LAYERS]; /* rows > 1, one row; by layer of the step */
 };
 

@@ -2,6 +2,7 @@
 
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -73,6 +74,7 @@ static ls_bound_args bound_args(carry_arg *arg) {
                          .values = arg->everything ? s->values : s->given,
                          .carries = carries,
                          .carries_arg = arg,
+                         .unrounded = v->options->options.precision == LS_PRECISION_F64 && (arg->a == 0 || arg->b == 0),
                          .before = ref->before,
                          .after = ref->after,
                          .state_bounds = arg->everything ? v->cascaded_bounds
@@ -194,6 +196,31 @@ static ls_status move_on(session *v, step_run *s, ls_error *err) {
 
 /* ---- the session ---- */
 
+/* Where values are allowed not to be finite, paths that agree on them pass: the report still says where they begin. */
+static ls_status note_nonfinite(session *v, const step_run *s, ls_error *err) {
+  if (!v->options->allow_nonfinite || v->noted_nonfinite) return LS_OK;
+  const ls_layer *layer = v->config->layer;
+  for (int i = -1; i < layer->n_stages; i++) {
+    const char *name = i < 0 ? v->hooks->input : layer->stages[i].name;
+    const ls_tensor *t = i < 0 ? &s->input : ls_trace_tensor(s->cascaded[0].out, name);
+    for (int64_t k = 0; t != NULL && ls_dtype_is_float(t->dtype) && k < ls_tensor_count(t); k++) {
+      const double value = ls_tensor_get(t, k);
+      if (isfinite(value) || (value == -INFINITY && v->hooks->minus_inf != NULL && v->hooks->minus_inf(name))) continue;
+      char line[160], place[96] = "";
+      for (int64_t axis = t->ndim - 1, rest = k; axis >= 0; rest /= t->dim[axis], axis--) {
+        char behind[sizeof place];
+        snprintf(behind, sizeof behind, "%s%s", axis < t->ndim - 1 ? ", " : "", place);
+        snprintf(place, sizeof place, "%" PRId64 "%.64s", rest % t->dim[axis], behind);
+      }
+      snprintf(line, sizeof line, "the reference's first value that is not finite: step %" PRId64 ", %s [%s] is %g", s->step.number, name,
+               place, value);
+      v->noted_nonfinite = true;
+      return ls_report_note(v->report, line, err);
+    }
+  }
+  return LS_OK;
+}
+
 static ls_status judge_pair(session *v, const step_run *s, int a, int b, ls_error *err) {
   if (!s->staged || (a < 0 && b == 0)) return session_judge_stages(v, s, a, b, s->golden_bounds, err);
   ls_trace *own = NULL;
@@ -212,6 +239,7 @@ static ls_status verify_step(session *v, int64_t i, ls_error *err) {
   LS_TRY_OUT(run_paths(v, &s, err));
   LS_TRY_OUT(v->hooks->remember(v, &s, err));
   if (v->options->only_step < 0 || v->options->only_step == s.step.number) {
+    if (s.staged) LS_TRY_OUT(note_nonfinite(v, &s, err));
     if (s.staged) LS_TRY_OUT(v->hooks->judge_expected(v, &s, err));
     for (int b = 0; b < v->n_paths; b++)
       for (int a = -1; a < b; a++) LS_TRY_OUT(judge_pair(v, &s, a, b, err));

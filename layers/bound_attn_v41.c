@@ -454,7 +454,7 @@ ls_status ls_bound_attn_index_score(const ls_bound_args *args, ls_trace *bounds,
   LS_TRY_OUT(ls_stage_values_read(&w, args, bounds, "index_w", p.m * c->index_n_heads, err));
   LS_TRY_OUT(ls_bound_rows_keys(&keys, args, bounds, err));
   LS_TRY_OUT(add_bound(bounds, "index_score", p.m, p.n, &bound, err));
-  LS_TRY_OUT(ls_bound_score(&bound, &q, &w, &keys, &p, c->index_n_heads, err));
+  LS_TRY_OUT(ls_bound_score(&bound, &q, &w, &keys, &p, c->index_n_heads, args->unrounded, err));
 out:
   free(q.value);
   free(w.value);

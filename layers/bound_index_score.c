@@ -17,6 +17,7 @@ typedef struct {
   const ls_bound_rows *keys;
   const ls_attn_plan *plan;
   int64_t m, n, heads, width;
+  bool unrounded;
   atomic_bool out_of_memory;
 } score_work;
 
@@ -43,7 +44,8 @@ static double rounded(double v) { return (double)ls_bf16_to_f32(ls_f32_to_bf16((
 static double relu(double v) { return v < 0 ? 0 : v; }
 
 /* One query and key: dot products of head h at [h * KEYS], weights w and their totals [heads]. */
-static double bound_of(const products *p, int64_t from, int64_t heads, int64_t key, int64_t width, const double *w, const double *off_w) {
+static double bound_of(const products *p, int64_t from, int64_t heads, int64_t key, int64_t width, bool unrounded, const double *w,
+                       const double *off_w) {
   const double own = 4 * sqrt((double)width) * LS_UNIT;
   double apart = 0, sum = 0;
   for (int64_t h = 0; h < heads; h++) {
@@ -53,17 +55,19 @@ static double bound_of(const products *p, int64_t from, int64_t heads, int64_t k
     /* 0.999: the magnitude was itself summed in float32. 2^-126: below it float32 has fewer bits. */
     const bool exact = carried == 0 && magnitude < 0.999 * 0x1p24 * grain && grain >= 0x1p-126;
     const double off = exact ? 0 : own * magnitude + carried, dot = (double)p->dot[at];
-    const double low = relu(rounded(dot - off)), high = relu(rounded(dot + off));
-    if (high == 0 || (low == high && off_w[h] == 0)) {
+    double low = relu(rounded(dot - off)), high = relu(rounded(dot + off));
+    if (unrounded) low = fmin(low, relu(dot - off)), high = fmax(high, relu(dot + off));
+    if (high == 0 || (low == high && off_w[h] == 0 && !unrounded)) {
       sum += fabs(high * w[h]);
       continue;
     }
     double least = INFINITY, most = -INFINITY;
     for (int corner = 0; corner < 4; corner++) {
       const float weight = (float)(w[h] + (corner & 1 ? off_w[h] : -off_w[h]));
-      const double product = rounded((double)((float)(corner & 2 ? high : low) * weight));
+      const double exact_product = (corner & 2 ? high : low) * (double)weight, product = rounded((double)(float)exact_product);
       least = product < least ? product : least;
       most = product > most ? product : most;
+      if (unrounded) least = fmin(least, exact_product), most = fmax(most, exact_product);
     }
     apart += most - least;
     sum += fmax(fabs(most), fabs(least));
@@ -116,7 +120,7 @@ static void score_piece(void *arg, int64_t piece) {
       const int64_t visible = ls_attn_visible(g->plan, t);
       for (int64_t j = 0; j < count && first + j < visible; j++) {
         g->bound[t * g->n + first + j] =
-            (float)bound_of(&p, (t - from) * heads, heads, j, width, g->w->value + t * heads, g->w->total + t * heads);
+            (float)bound_of(&p, (t - from) * heads, heads, j, width, g->unrounded, g->w->value + t * heads, g->w->total + t * heads);
       }
     }
   }
@@ -126,7 +130,7 @@ out:
 }
 
 ls_status ls_bound_score(const ls_tensor *bound, const ls_stage_values *q, const ls_stage_values *w, const ls_bound_rows *keys,
-                         const ls_attn_plan *plan, int64_t heads, ls_error *err) {
+                         const ls_attn_plan *plan, int64_t heads, bool unrounded, ls_error *err) {
   score_work g = {.bound = bound->data,
                   .q = q,
                   .w = w,
@@ -135,7 +139,8 @@ ls_status ls_bound_score(const ls_tensor *bound, const ls_stage_values *q, const
                   .m = bound->dim[0],
                   .n = bound->dim[1],
                   .heads = heads,
-                  .width = keys->width};
+                  .width = keys->width,
+                  .unrounded = unrounded};
   for (int64_t i = 0; i < g.m * g.n; i++) g.bound[i] = 0; /* what is not visible is -inf on both sides */
   ls_parallel_for((g.n + KEYS - 1) / KEYS, score_piece, &g);
   if (atomic_load(&g.out_of_memory)) return ls_fail(err, LS_INTERNAL, "bound: out of memory for the index scores of %d keys", KEYS);

@@ -19,9 +19,12 @@ extern "C" {
  * of 2^a and all of k of 2^b, every partial sum, in any order, is a multiple of 2^(a + b); while the sum of magnitudes stays below
  * 2^24 2^(a + b) each of them is a float32, and nothing rounds. Both sides then round the same number.
  *
+ * unrounded: one side rounds neither dot products nor products (a double reference); what these can reach then includes the values before
+ * rounding.
+ *
  * On the threads of ls_parallel. LS_INTERNAL: out of memory. */
 ls_status ls_bound_score(const ls_tensor *bound, const ls_stage_values *q, const ls_stage_values *w, const ls_bound_rows *keys,
-                         const ls_attn_plan *plan, int64_t heads, ls_error *err);
+                         const ls_attn_plan *plan, int64_t heads, bool unrounded, ls_error *err);
 
 #ifdef __cplusplus
 }

@@ -978,7 +978,7 @@ Test(bounds_attn, dot_products_of_grid_values_are_exact) {
     const ls_stage_values qs = {.value = q, .total = none}, ws = {.value = w, .total = none};
     const ls_bound_rows rows = {.n = N, .width = D, .held = &keys};
     const ls_attn_plan plan = {.m = M, .n = N, .ratio = 1, .start_pos = N - M};
-    MUST(ls_bound_score(&bound, &qs, &ws, &rows, &plan, H, err));
+    MUST(ls_bound_score(&bound, &qs, &ws, &rows, &plan, H, false, err));
     int64_t wide = 0, flipped = 0;
     for (int64_t m = 0; m < M; m++) {
       for (int64_t j = 0; j < N; j++) {
@@ -1027,7 +1027,7 @@ Test(bounds_attn, moved_keys_queries_and_weights_stay_inside_the_score_bound) {
     const ls_stage_values qs = {.value = q, .total = off_q, .carried = true}, ws = {.value = w, .total = off_w, .carried = true};
     const ls_bound_rows rows = {.n = N, .width = D, .held = &keys, .held_total = &off_k, .carried = true};
     const ls_attn_plan plan = {.m = M, .n = N, .ratio = 1, .start_pos = N - M};
-    MUST(ls_bound_score(&bound, &qs, &ws, &rows, &plan, H, err));
+    MUST(ls_bound_score(&bound, &qs, &ws, &rows, &plan, H, false, err));
     for (int64_t m = 0; m < M; m++) {
       for (int64_t j = 0; j < N - M + m; j++) {
         double sum[2] = {0};
