@@ -523,6 +523,10 @@ static ls_status fill_state(const ls_bound_args *args, const ls_trace *bounds, l
       if (strcmp(record->name, weight_name(own, args, kept[k].tensor)) != 0) continue;
       const ls_tensor *written = ls_trace_tensor(bounds, kept[k].stage);
       if (written) LS_TRY(put_rows(&t, kept[k].by_row ? p.first_row : 0, written, record->name, err));
+      if (written && !(args->carries && args->carries(args->carries_arg, kept[k].stage))) { /* both sides stored the same rows */
+        const ls_tensor rows = ls_tensor_slice(&t, 0, kept[k].by_row ? p.first_row : 0, written->dim[0]);
+        memset(rows.data, 0, ls_tensor_bytes(&rows));
+      }
       if (!written && p.m > 0 && (!kept[k].by_row || p.g > 0)) return ls_fail(err, LS_INTERNAL, "bound: bounds hold no %s", kept[k].stage);
     }
   }

@@ -212,7 +212,8 @@ struct ls_layer {
   ls_status (*state_check)(const ls_config *config, const ls_layer_state *state, ls_error *err);
 
   /* What the state after the step may be off by, from that before it (args->state_bounds) and the step's bounds; a new trace of the same
-   * form. NULL where rows are remembered in another way (dflash: ls_ring_history). */
+   * form. What is stored of a stage that is not carried is exact: both sides stored the same values. NULL where rows are remembered in
+   * another way (dflash: ls_ring_history). */
   ls_status (*state_bounds)(const ls_bound_args *args, const ls_trace *bounds, ls_trace **next, ls_error *err);
 };
 

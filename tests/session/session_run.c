@@ -114,9 +114,11 @@ static ls_status step_with_choice(void *ctx, const ls_step *step, const ls_trace
   if (changed && ls_trace_find(with, lies.stage) == NULL) LS_TRY_OUT(ls_trace_add_view(with, lies.stage, choice, err));
   LS_TRY_OUT(ls_path_ref.load(ctx, before, err));
   LS_TRY_OUT(ls_path_ref.step(ctx, step, with, out, false, err));
+  const bool scores_too = strcmp(lies.stage, "compress_idx") == 0;
   for (int i = 0; changed && out != NULL && i < out->n; i++) { /* what it says of the choice, and of the scores that it made it by */
-    const bool told = strcmp(out->rec[i].name, lies.stage) == 0 || strcmp(out->rec[i].name, "index_score") == 0;
-    if (told) LS_TRY_OUT(ls_tensor_copy(&out->rec[i].t, ls_trace_tensor(first, out->rec[i].name), err));
+    const char *name = out->rec[i].name;
+    if (strcmp(name, lies.stage) != 0 && !(scores_too && strcmp(name, "index_score") == 0)) continue;
+    LS_TRY_OUT(ls_tensor_copy(&out->rec[i].t, ls_trace_tensor(first, name), err));
   }
 out:
   ls_trace_free(with);

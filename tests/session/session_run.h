@@ -44,8 +44,8 @@ typedef struct {
   void (*record)(const ls_step *step, const ls_trace *given, ls_trace *out);
   /* The state that a step left, or left alone when it was refused. out NULL: an untraced step. */
   void (*state)(const ls_step *step, const ls_trace *out, ls_trace *state);
-  /* A step's own choice, `stage` (compress_idx, candidates), after the reference made it; `recorded` is all that it recorded. True where
-   * it was changed: the twin then goes on with it, wherever it is not given another. */
+  /* One stage as the step made it (or a choice: compress_idx, candidates); `recorded` is all that it recorded. True where choose changed
+   * it: the twin then goes on with it, wherever it is not given another. Of a choice, what it changed of the scores is told too. */
   const char *stage;
   bool (*choose)(const ls_step *step, const ls_trace *given, ls_trace *recorded, const ls_tensor *choice);
   const char *fused; /* glob list of stages that are called fused */
