@@ -21,7 +21,7 @@ lsg_status ls_gpu_rope_heads(uint16_t *y, const uint16_t *x, const float *freq, 
 
 /* 3. kv [m, dim] = fp8(RoPE(RMSNorm(kv_proj, w))), and 4. into the ring [window, dim] (NULL: not): position p in slot p mod window, of
  * m > window rows the last ones. */
-lsg_status ls_gpu_kv_rows(uint16_t *kv, uint16_t *ring, const uint16_t *kv_proj, const float *w, float eps, const float *freq, int64_t m,
+lsg_status ls_gpu_attn_kv(uint16_t *kv, uint16_t *ring, const uint16_t *kv_proj, const float *w, float eps, const float *freq, int64_t m,
                           int64_t dim, int64_t rope_dim, int64_t window, const ls_gpu_attn_step *step, lsg_stream stream);
 
 /* 4 alone: kv [m, dim] as it is into the ring. */
