@@ -737,7 +737,9 @@ static void run_block(emu_worker *w, int64_t turn) {
   w->random = mix(run->seed ^ mix(run->number ^ mix((uint64_t)block)));
   unsigned char *end = w->dynamic_map + w->dynamic_map_bytes - SHARED_GUARD_BYTES;
   w->dynamic = end - (run->dynamic_bytes + 15) / 16 * 16;
-  memset(w->dynamic, 0xFF, run->dynamic_bytes);
+  /* with its surroundings, which an earlier launch may have had more dynamic memory in */
+  unsigned char *first = w->dynamic_map + SHARED_GUARD_BYTES, *from = w->dynamic - first > 256 ? w->dynamic - 256 : first;
+  memset(from, 0xFF, (size_t)(end - from));
   for (int i = 0; i < w->n_warps; i++) {
     emu_warp_state *warp = &w->warps[i];
     int lanes = run->threads - i * EMU_LANES;
