@@ -1,0 +1,427 @@
+/* gpu_select.cu: the k best of each query's items, exactly: scores for a selection, blocks of scores for the candidates.
+ *
+ * A score becomes a 16-bit rank that orders as layers.md does (equal ranks are ties, 0 is never chosen). Radix select over the ranks in two
+ * steps: a histogram of the upper 11 bits names the bin that the k-th best rank is in (11, so that the scores of a row fall into many bins
+ * and seldom meet in one counter), a histogram of the lower 5 bits of that bin names the rank itself, `bar`. Chosen are the ranks above bar
+ * and the first `at_bar` that equal it: where each goes follows from counting those before it, so the output is in ascending order without
+ * a sort and does not depend on who counted first.
+ *
+ * The items of a query are cut in slices of a block each, those of a block in equal parts of its warps. A row of one slice is chosen from
+ * by one block in one launch, all steps through shared memory. A wide row takes three launches, HIGH, LOW and WRITE, of a block a slice;
+ * between them each slice's counts lie in scratch, where the next launch's blocks add up what they need. */
+#include "gpu_indexer.h"
+
+namespace LSG_NS {
+
+enum {
+  SELECT_WARPS = 16,
+  SELECT_THREADS = SELECT_WARPS * 32,
+  LANE_ITEMS = 8,               /* consecutive items of a lane: 16 bytes of scores */
+  WARP_ITEMS = 32 * LANE_ITEMS, /* a warp's turn */
+  LOW_BITS = 5,
+  LOW_BINS = 1 << LOW_BITS, /* a lane each */
+  HIGH_BINS = 1 << (16 - LOW_BITS),
+  THREAD_BINS = HIGH_BINS / SELECT_THREADS,
+  NARROW = 32768,        /* items that one block takes alone */
+  SLICE = 8192,          /* about, where several blocks share a row */
+  COUNTS = LOW_BINS + 1, /* what a slice counts: its ranks in the k-th's bin by their lower bits, and those in higher bins */
+
+  RANK_NONE = 0,        /* -inf, or not to be chosen at all */
+  RANK_NAN = 0xFFFE,    /* before every value */
+  RANK_ALWAYS = 0xFFFF, /* before NaN too */
+
+  HIGH = 1, /* what a launch does */
+  LOW = 2,
+  WRITE = 4,
+  ALL = HIGH | LOW | WRITE
+};
+
+/* ---- ranks ---- */
+
+LSG_DEVICE uint32_t rank_of(uint32_t bits) {
+  const uint32_t magnitude = bits & 0x7FFFu;
+  if (magnitude > 0x7F80u) return RANK_NAN;
+  if (bits == 0xFF80u) return RANK_NONE;
+  if (magnitude == 0) return 0x8000u; /* -0 equals +0 */
+  return bits & 0x8000u ? ~bits & 0xFFFFu : bits | 0x8000u;
+}
+
+/* The eight 16-bit values at `from`, of which the first `exist` may be read; the others are `none`. vector: from is 16-byte aligned. */
+LSG_DEVICE void load8(uint32_t v[8], const uint16_t *from, int64_t exist, uint32_t none, bool vector) {
+  if (vector && exist >= 8) {
+    const lsg_u32x4 p = lsg_load16(from);
+    const uint32_t word[4] = {p.x, p.y, p.z, p.w};
+    LSG_UNROLL
+    for (int i = 0; i < 8; i++) v[i] = i & 1 ? word[i / 2] >> 16 : word[i / 2] & 0xFFFFu;
+  } else {
+    LSG_UNROLL
+    for (int i = 0; i < 8; i++) v[i] = i < exist ? from[i] : none;
+  }
+}
+
+/* ---- what is selected: a job has job_items, _k, _prepare, _ranks, _write, _finish and _write_end ---- */
+
+/* Positions by their scores, inside a mask where there is one. */
+typedef struct {
+  int32_t *idx;
+  const uint16_t *score;
+  const uint8_t *mask;
+  int64_t ld, k_most, n_most, topk;
+  bool vector; /* rows of score and mask are 16-byte aligned */
+} topk_job;
+
+LSG_DEVICE int64_t job_items(const topk_job &, const ls_gpu_attn_step *step, int64_t t) { return attn_visible(step, t); }
+LSG_DEVICE int64_t job_k(const topk_job &job, const ls_gpu_attn_step *step) { return job.topk < step->n ? job.topk : step->n; }
+LSG_DEVICE void job_prepare(const topk_job &, const ls_gpu_attn_step *, int64_t, int64_t, int64_t) {}
+
+/* Ranks of items first .. first + 7 (first a multiple of 8); RANK_NONE from `items` on. */
+LSG_DEVICE void job_ranks(uint32_t rank[8], const topk_job &job, int64_t t, int64_t first, int64_t items) {
+  load8(rank, job.score + t * job.n_most + first, items - first, 0xFF80u, job.vector);
+  LSG_UNROLL
+  for (int i = 0; i < 8; i++) rank[i] = rank_of(rank[i]);
+  if (job.mask == nullptr) return;
+  const uint8_t *mask = job.mask + t * job.n_most + first;
+  if (job.vector && items - first >= 8) {
+    const lsg_u32x4 p = lsg_load16(mask - (first & 8)); /* two lanes share 16 bytes of mask */
+    const uint32_t word[2] = {first & 8 ? p.z : p.x, first & 8 ? p.w : p.y};
+    LSG_UNROLL
+    for (int i = 0; i < 8; i++) rank[i] = (word[i / 4] >> (i % 4 * 8) & 0xFFu) != 0 ? rank[i] : (uint32_t)RANK_NONE;
+  } else {
+    LSG_UNROLL
+    for (int i = 0; i < 8; i++) rank[i] = i < items - first && mask[i] != 0 ? rank[i] : (uint32_t)RANK_NONE;
+  }
+}
+
+/* Items first .. first + 7: bit i of chosen is item i, place is that of the first chosen one among all of the row. */
+LSG_DEVICE void job_write(const topk_job &job, const ls_gpu_attn_step *step, int64_t t, int64_t first, unsigned chosen, int64_t place) {
+  int32_t *to = job.idx + t * job.ld;
+  LSG_UNROLL
+  for (int i = 0; i < 8; i++) {
+    if (chosen >> i & 1u) to[place++] = (int32_t)(first + i + step->rows_a);
+  }
+}
+
+/* After the `found` chosen ones nothing. One block of a row. */
+LSG_DEVICE void job_finish(const topk_job &job, int64_t t, int64_t found) {
+  for (int64_t i = found + lsg_thread(); i < job.k_most; i += SELECT_THREADS) job.idx[t * job.ld + i] = -1;
+}
+
+/* Items that have to be written, chosen or not, where the row has `items`. */
+LSG_DEVICE int64_t job_write_end(const topk_job &, int64_t items) { return items; }
+
+/* Blocks of positions by their best score; their ranks are worked out once and kept in scratch. */
+typedef struct {
+  uint8_t *mask;
+  uint16_t *rank; /* [m, ranks_ld] */
+  const uint16_t *score;
+  int64_t ranks_ld, n_most, block, topk;
+  bool vector; /* blocks of eight, rows of score and mask 16-byte aligned */
+} candidate_job;
+
+LSG_DEVICE int64_t job_items(const candidate_job &job, const ls_gpu_attn_step *step, int64_t t) {
+  return (attn_visible(step, t) + job.block - 1) / job.block;
+}
+LSG_DEVICE int64_t job_k(const candidate_job &job, const ls_gpu_attn_step *) { return job.topk; }
+
+/* Ranks of blocks [first, last). */
+LSG_DEVICE void job_prepare(const candidate_job &job, const ls_gpu_attn_step *step, int64_t t, int64_t first, int64_t last) {
+  const int64_t visible = attn_visible(step, t);
+  const uint16_t *score = job.score + t * job.n_most;
+  for (int64_t b = first + lsg_thread(); b < last; b += SELECT_THREADS) {
+    const int64_t from = b * job.block, length = visible - from < job.block ? visible - from : job.block;
+    uint32_t best = RANK_NONE;
+    for (int64_t i = 0; i < length; i += 8) {
+      uint32_t v[8];
+      load8(v, score + from + i, length - i, 0xFF80u, job.vector);
+      LSG_UNROLL
+      for (int e = 0; e < 8; e++) {
+        const uint32_t r = rank_of(v[e]);
+        best = r > best ? r : best;
+      }
+    }
+    job.rank[t * job.ranks_ld + b] = (uint16_t)(from + job.block >= visible ? (uint32_t)RANK_ALWAYS : best); /* the newest one's */
+  }
+}
+
+LSG_DEVICE void job_ranks(uint32_t rank[8], const candidate_job &job, int64_t t, int64_t first, int64_t items) {
+  load8(rank, job.rank + t * job.ranks_ld + first, items - first, RANK_NONE, true);
+}
+
+/* A kept block is whole, as far as step->n; everything else up to n_most is 0. */
+LSG_DEVICE void job_write(const candidate_job &job, const ls_gpu_attn_step *step, int64_t t, int64_t first, unsigned chosen, int64_t) {
+  uint8_t *mask = job.mask + t * job.n_most;
+  if (job.vector && (first + 8) * 8 <= step->n) {
+    LSG_UNROLL
+    for (int i = 0; i < 8; i += 2) {
+      const uint32_t lo = chosen >> i & 1u ? 0x01010101u : 0u, hi = chosen >> (i + 1) & 1u ? 0x01010101u : 0u;
+      lsg_u32x4 v = {lo, lo, hi, hi};
+      lsg_store16(mask + (first + i) * 8, v);
+    }
+    return;
+  }
+  for (int i = 0; i < 8; i++) {
+    const int64_t from = (first + i) * job.block, end = from + job.block < job.n_most ? from + job.block : job.n_most;
+    for (int64_t j = from; j < end; j++) mask[j] = (chosen >> i & 1u) != 0 && j < step->n;
+  }
+}
+
+LSG_DEVICE void job_finish(const candidate_job &, int64_t, int64_t) {}
+LSG_DEVICE int64_t job_write_end(const candidate_job &job, int64_t) { return (job.n_most + job.block - 1) / job.block; }
+
+/* ---- sums and scans of a warp ---- */
+
+LSG_DEVICE uint32_t warp_add(uint32_t v LSG_SITE) {
+  LSG_UNROLL
+  for (int offset = 16; offset > 0; offset >>= 1) v += lsg_shfl_xor(LSG_FULL_MASK, v, offset LSG_SITE_PASS);
+  return v;
+}
+
+/* The sum of v over lanes 0 .. lsg_lane(). */
+LSG_DEVICE uint32_t warp_scan(uint32_t v LSG_SITE) {
+  LSG_UNROLL
+  for (int offset = 1; offset < 32; offset <<= 1) {
+    const uint32_t below = lsg_shfl_up(LSG_FULL_MASK, v, offset LSG_SITE_PASS);
+    if (lsg_lane() >= offset) v += below;
+  }
+  return v;
+}
+
+/* ---- the kernel ---- */
+
+/* How a row is cut, and the scratch of rows of several slices (NULL where there is one). */
+typedef struct {
+  int64_t slice, slices; /* items of one (a multiple of WARP_ITEMS), how many in a row of n_most's length */
+  uint32_t *high;        /* [m, HIGH_BINS] */
+  uint32_t *cut;         /* [m, 2]: the k-th's bin of the upper bits, and which one in it (from the best) the k-th is */
+  uint32_t *counts;      /* [m, slices, COUNTS] */
+} select_rows;
+
+/* In which bin of the upper bits the k-th best is and which one in it, into cut; bin 0, which no rank is in, and "none" where fewer than k
+ * ranks are above RANK_NONE: everything is above it. Thread i adds up bins from the top: its own are those below thread i - 1's. */
+LSG_DEVICE void find_high(uint32_t cut[2], uint32_t warp_total[SELECT_WARPS], const uint32_t *high, uint32_t k) {
+  const int top = HIGH_BINS - 1 - lsg_thread() * THREAD_BINS;
+  uint32_t count[THREAD_BINS], own = 0;
+  LSG_UNROLL
+  for (int i = 0; i < THREAD_BINS; i++) own += count[i] = high[top - i];
+  uint32_t before = warp_scan(own);
+  if (lsg_lane() == 31) warp_total[lsg_warp()] = before;
+  if (lsg_thread() == 0) cut[0] = 0, cut[1] = 0xFFFFFFFFu;
+  lsg_barrier();
+  before -= own;
+  for (int i = 0; i < lsg_warp(); i++) before += warp_total[i];
+  if (before < k && k <= before + own) { /* one thread, or none */
+    LSG_UNROLL
+    for (int i = 0; i < THREAD_BINS; i++) {
+      if (before < k && k <= before + count[i]) cut[0] = (uint32_t)(top - i), cut[1] = k - before;
+      before += count[i];
+    }
+  }
+  lsg_barrier();
+}
+
+/* Counts one more in bin, which is not counted yet itself: neighbours often share a bin, and so an addition. */
+LSG_DEVICE void count_run(uint32_t *bins, int *bin, uint32_t *length, int next) {
+  if (next != *bin) {
+    if (*length > 0) lsg_atomic_add(&bins[*bin], *length);
+    *bin = next, *length = 0;
+  }
+  ++*length;
+}
+
+/* Grid (m, slices). */
+template <class job_t, int phases>
+LSG_KERNEL(SELECT_THREADS)
+void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
+  LSG_SHARED(uint32_t, high, HIGH_BINS);
+  LSG_SHARED(uint32_t, low, LOW_BINS);
+  LSG_SHARED(uint32_t, warp_total, SELECT_WARPS);
+  LSG_SHARED(uint32_t, cut, 2);
+  LSG_SHARED(uint32_t, sum, 3); /* of the row, or of the slice: ranks in higher bins; before this slice: above bar, at bar */
+  const int64_t t = lsg_block_x(), slice = lsg_block_y(), slice_first = slice * rows.slice;
+  const int64_t items = job_items(job, step, t);
+  const int lane = lsg_lane(), warp = lsg_warp();
+
+  /* this warp's part of the slice */
+  const int64_t part = (rows.slice + SELECT_WARPS * WARP_ITEMS - 1) / (SELECT_WARPS * WARP_ITEMS) * WARP_ITEMS;
+  const int64_t part_first = slice_first + warp * part, slice_end = slice_first + rows.slice;
+  const int64_t part_end = part_first + part < slice_end ? part_first + part : slice_end;
+  const int64_t count_end = part_end < items ? part_end : items;
+  uint32_t rank[8];
+
+  if constexpr ((phases & HIGH) != 0) {
+    if (slice_first >= items && slice > 0) return;
+    for (int i = lsg_thread(); i < HIGH_BINS; i += SELECT_THREADS) high[i] = 0;
+    job_prepare(job, step, t, slice_first, slice_end < items ? slice_end : items);
+    lsg_barrier();
+    int bin = 0;
+    uint32_t length = 0;
+    for (int64_t at = part_first; at < count_end; at += WARP_ITEMS) {
+      job_ranks(rank, job, t, at + lane * LANE_ITEMS, items);
+      LSG_UNROLL
+      for (int i = 0; i < 8; i++) {
+        if (rank[i] != RANK_NONE) count_run(high, &bin, &length, (int)(rank[i] >> LOW_BITS));
+      }
+    }
+    if (length > 0) lsg_atomic_add(&high[bin], length);
+    lsg_barrier();
+    if constexpr (phases == HIGH) {
+      for (int i = lsg_thread(); i < HIGH_BINS; i += SELECT_THREADS) {
+        if (high[i] != 0) lsg_atomic_add(&rows.high[t * HIGH_BINS + i], high[i]);
+      }
+    }
+  }
+
+  if constexpr ((phases & LOW) != 0) {
+    if (slice_first >= items && slice > 0) return;
+    if (lsg_thread() < LOW_BINS) low[lsg_thread()] = 0;
+    if (lsg_thread() < 3) sum[lsg_thread()] = 0;
+    find_high(cut, warp_total, (phases & HIGH) != 0 ? high : rows.high + t * HIGH_BINS, job_k(job, step));
+    const uint32_t kth = cut[0];
+    int bin = 0;
+    uint32_t length = 0, higher = 0;
+    for (int64_t at = part_first; at < count_end; at += WARP_ITEMS) {
+      job_ranks(rank, job, t, at + lane * LANE_ITEMS, items);
+      LSG_UNROLL
+      for (int i = 0; i < 8; i++) {
+        higher += rank[i] >> LOW_BITS > kth ? 1u : 0u;
+        if (rank[i] >> LOW_BITS == kth && rank[i] != RANK_NONE) count_run(low, &bin, &length, (int)(rank[i] & (LOW_BINS - 1)));
+      }
+    }
+    if (length > 0) lsg_atomic_add(&low[bin], length);
+    higher = warp_add(higher);
+    if (lane == 0) lsg_atomic_add(&sum[0], higher);
+    lsg_barrier();
+    if constexpr (phases == LOW) {
+      uint32_t *counts = rows.counts + (t * rows.slices + slice) * COUNTS;
+      if (lsg_thread() < LOW_BINS) counts[lsg_thread()] = low[lsg_thread()];
+      if (lsg_thread() == LOW_BINS) counts[LOW_BINS] = sum[0];
+      if (lsg_thread() < 2 && slice == 0) rows.cut[t * 2 + lsg_thread()] = cut[lsg_thread()];
+    }
+  }
+
+  if constexpr ((phases & WRITE) != 0) {
+    const int64_t write_end = job_write_end(job, items);
+    if (slice_first >= write_end && slice > 0) return;
+    const uint32_t *counts = rows.counts + t * rows.slices * COUNTS;
+    if constexpr (phases == WRITE) {
+      const int64_t counted = items > 0 ? (items + rows.slice - 1) / rows.slice : 1; /* slices that LOW did not leave at once */
+      if (lsg_thread() < LOW_BINS) low[lsg_thread()] = 0;
+      if (lsg_thread() < 3) sum[lsg_thread()] = 0;
+      if (lsg_thread() < 2) cut[lsg_thread()] = rows.cut[t * 2 + lsg_thread()];
+      lsg_barrier();
+      uint32_t own = 0, higher = 0;
+      for (int64_t s = warp; s < counted; s += SELECT_WARPS) {
+        own += counts[s * COUNTS + lane];
+        if (lane == 0) higher += counts[s * COUNTS + LOW_BINS];
+      }
+      if (own > 0) lsg_atomic_add(&low[lane], own);
+      if (higher > 0) lsg_atomic_add(&sum[0], higher);
+      lsg_barrier();
+    }
+
+    /* bar and at_bar: lane i has the i-th best of the lower bits; the one where the count from above reaches the k-th knows */
+    const uint32_t in_bin = low[LOW_BINS - 1 - lane], reached = warp_scan(in_bin), left = cut[1];
+    const bool is_kth = reached - in_bin < left && left <= reached;
+    const uint32_t bar = warp_add(is_kth ? cut[0] << LOW_BITS | (uint32_t)(LOW_BINS - 1 - lane) : 0u);
+    const uint32_t at_bar = warp_add(is_kth ? left - (reached - in_bin) : 0u);
+    const uint32_t bar_low = bar & (LOW_BINS - 1);
+    const uint32_t found = sum[0] + warp_add((uint32_t)(LOW_BINS - 1 - lane) > bar_low ? in_bin : 0u) + at_bar;
+
+    if constexpr (phases == WRITE) { /* what the slices before this one have */
+      uint32_t above = 0, equal = 0;
+      for (int64_t s = warp; s < slice && s * rows.slice < items; s += SELECT_WARPS) {
+        const uint32_t v = counts[s * COUNTS + lane];
+        if ((uint32_t)lane > bar_low) above += v;
+        if ((uint32_t)lane == bar_low) equal += v;
+        if (lane == 0) above += counts[s * COUNTS + LOW_BINS];
+      }
+      if (above > 0) lsg_atomic_add(&sum[1], above);
+      if (equal > 0) lsg_atomic_add(&sum[2], equal);
+    }
+
+    uint32_t pair = 0; /* ranks above bar in the upper half, those at bar in the lower: a slice has at most 32768 */
+    for (int64_t at = part_first; at < count_end; at += WARP_ITEMS) {
+      job_ranks(rank, job, t, at + lane * LANE_ITEMS, items);
+      LSG_UNROLL
+      for (int i = 0; i < 8; i++) pair += rank[i] > bar ? 0x10000u : rank[i] == bar && bar != RANK_NONE ? 1u : 0u;
+    }
+    pair = warp_add(pair);
+    if (lane == 0) warp_total[warp] = pair;
+    lsg_barrier();
+    pair = warp_add(lane < warp ? warp_total[lane] : 0u);
+    uint32_t above = sum[1] + (pair >> 16), equal = sum[2] + (pair & 0xFFFFu);
+
+    for (int64_t at = part_first; at < part_end && at < write_end; at += WARP_ITEMS) {
+      const int64_t first = at + lane * LANE_ITEMS;
+      job_ranks(rank, job, t, first, items);
+      pair = 0;
+      LSG_UNROLL
+      for (int i = 0; i < 8; i++) pair += rank[i] > bar ? 0x10000u : rank[i] == bar && bar != RANK_NONE ? 1u : 0u;
+      const uint32_t until = warp_scan(pair), before = until - pair;
+      uint32_t equals = equal + (before & 0xFFFFu);
+      const uint32_t place = above + (before >> 16) + (equals < at_bar ? equals : at_bar);
+      unsigned chosen = 0;
+      LSG_UNROLL
+      for (int i = 0; i < 8; i++) {
+        const bool is_equal = rank[i] == bar && bar != RANK_NONE;
+        if (rank[i] > bar || (is_equal && equals < at_bar)) chosen |= 1u << i;
+        equals += is_equal ? 1u : 0u;
+      }
+      job_write(job, step, t, first, chosen, place);
+      pair = lsg_shfl(LSG_FULL_MASK, until, 31);
+      above += pair >> 16, equal += pair & 0xFFFFu;
+    }
+    if (slice == 0) job_finish(job, t, found);
+  }
+}
+
+/* ---- launches ---- */
+
+static int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+static int64_t most_slices(int64_t n_most) { return n_most > NARROW ? (n_most + SLICE - 1) / SLICE : 1; }
+
+/* Scratch: ranks u16 [m, n_most up to 8], then for wide rows high [m, HIGH_BINS], cut [m, 2] and counts [m, slices, COUNTS]. */
+static size_t rank_bytes(int64_t m, int64_t n_most) { return (size_t)(m * rounded_up(n_most, 8)) * sizeof(uint16_t); }
+
+size_t ls_gpu_select_bytes(int64_t m, int64_t n_most) {
+  const int64_t slices = most_slices(n_most), counters = slices > 1 ? m * (HIGH_BINS + 2 + slices * COUNTS) : 0;
+  return (size_t)rounded_up((int64_t)rank_bytes(m, n_most) + counters * (int64_t)sizeof(uint32_t), 16);
+}
+
+template <class job_t>
+static lsg_status select_launch(const job_t &job, int64_t items, int64_t m, int64_t n_most, void *scratch, const ls_gpu_attn_step *step,
+                                lsg_stream stream) {
+  const int64_t most = most_slices(n_most), slice = rounded_up((items + most - 1) / most, WARP_ITEMS);
+  select_rows rows = {slice, (items + slice - 1) / slice, nullptr, nullptr, nullptr};
+  const lsg_dim3 grid = lsg_grid(m, rows.slices);
+  if (rows.slices == 1) return LSG_LAUNCH((select_kernel<job_t, ALL>), grid, SELECT_THREADS, 0, stream, job, rows, step);
+
+  rows.high = reinterpret_cast<uint32_t *>(static_cast<unsigned char *>(scratch) + rank_bytes(m, n_most));
+  rows.cut = rows.high + m * HIGH_BINS, rows.counts = rows.cut + m * 2;
+  lsg_status status = lsg_fill(rows.high, 0, (size_t)(m * HIGH_BINS) * sizeof *rows.high, stream);
+  if (status == LSG_OK) status = LSG_LAUNCH((select_kernel<job_t, HIGH>), grid, SELECT_THREADS, 0, stream, job, rows, step);
+  if (status == LSG_OK) status = LSG_LAUNCH((select_kernel<job_t, LOW>), grid, SELECT_THREADS, 0, stream, job, rows, step);
+  if (status == LSG_OK) status = LSG_LAUNCH((select_kernel<job_t, WRITE>), grid, SELECT_THREADS, 0, stream, job, rows, step);
+  return status;
+}
+
+static bool is_aligned(const void *p) { return (reinterpret_cast<uintptr_t>(p) & 15u) == 0; }
+
+lsg_status ls_gpu_candidates(uint8_t *mask, const uint16_t *score, int64_t m, int64_t n_most, int64_t block, int64_t topk_blocks,
+                             void *scratch, const ls_gpu_attn_step *step, lsg_stream stream) {
+  if (n_most == 0) return LSG_OK;
+  const int64_t items = (n_most + block - 1) / block;
+  const bool vector = block == 8 && n_most % 16 == 0 && is_aligned(score) && is_aligned(mask);
+  const candidate_job job = {mask, static_cast<uint16_t *>(scratch), score, rounded_up(items, 8), n_most, block, topk_blocks, vector};
+  return select_launch(job, items, m, n_most, scratch, step, stream);
+}
+
+lsg_status ls_gpu_topk(int32_t *idx, int64_t ld, int64_t k_most, const uint16_t *score, const uint8_t *mask, int64_t m, int64_t n_most,
+                       int64_t topk, void *scratch, const ls_gpu_attn_step *step, lsg_stream stream) {
+  if (n_most == 0) return LSG_OK;
+  const bool vector = n_most % 16 == 0 && is_aligned(score) && is_aligned(mask);
+  const topk_job job = {idx, score, mask, ld, k_most, n_most, topk, vector};
+  return select_launch(job, n_most, m, n_most, scratch, step, stream);
+}
+
+}  // namespace LSG_NS
