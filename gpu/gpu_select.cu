@@ -47,7 +47,7 @@ LSG_DEVICE uint32_t rank_of(uint32_t bits) {
 }
 
 /* The eight 16-bit values at `from`, of which the first `exist` may be read; the others are `none`. vector: from is 16-byte aligned. */
-LSG_DEVICE void load8(uint32_t v[8], const uint16_t *from, int64_t exist, uint32_t none, bool vector) {
+LSG_DEVICE void load8(uint32_t v[8], const uint16_t *from, int exist, uint32_t none, bool vector) {
   if (vector && exist >= 8) {
     const lsg_u32x4 p = lsg_load16(from);
     const uint32_t word[4] = {p.x, p.y, p.z, p.w};
@@ -70,12 +70,12 @@ typedef struct {
   bool vector; /* rows of score and mask are 16-byte aligned */
 } topk_job;
 
-LSG_DEVICE int64_t job_items(const topk_job &, const ls_gpu_attn_step *step, int64_t t) { return attn_visible(step, t); }
-LSG_DEVICE int64_t job_k(const topk_job &job, const ls_gpu_attn_step *step) { return job.topk < step->n ? job.topk : step->n; }
-LSG_DEVICE void job_prepare(const topk_job &, const ls_gpu_attn_step *, int64_t, int64_t, int64_t) {}
+LSG_DEVICE int job_items(const topk_job &, const ls_gpu_attn_step *step, int64_t t) { return (int)attn_visible(step, t); }
+LSG_DEVICE uint32_t job_k(const topk_job &job, const ls_gpu_attn_step *step) { return (uint32_t)(job.topk < step->n ? job.topk : step->n); }
+LSG_DEVICE void job_prepare(const topk_job &, const ls_gpu_attn_step *, int64_t, int, int) {}
 
 /* Ranks of items first .. first + 7 (first a multiple of 8); RANK_NONE from `items` on. */
-LSG_DEVICE void job_ranks(uint32_t rank[8], const topk_job &job, int64_t t, int64_t first, int64_t items) {
+LSG_DEVICE void job_ranks(uint32_t rank[8], const topk_job &job, int64_t t, int first, int items) {
   load8(rank, job.score + t * job.n_most + first, items - first, 0xFF80u, job.vector);
   LSG_UNROLL
   for (int i = 0; i < 8; i++) rank[i] = rank_of(rank[i]);
@@ -93,21 +93,21 @@ LSG_DEVICE void job_ranks(uint32_t rank[8], const topk_job &job, int64_t t, int6
 }
 
 /* Items first .. first + 7: bit i of chosen is item i, place is that of the first chosen one among all of the row. */
-LSG_DEVICE void job_write(const topk_job &job, const ls_gpu_attn_step *step, int64_t t, int64_t first, unsigned chosen, int64_t place) {
+LSG_DEVICE void job_write(const topk_job &job, const ls_gpu_attn_step *step, int64_t t, int first, unsigned chosen, uint32_t place) {
   int32_t *to = job.idx + t * job.ld;
   LSG_UNROLL
   for (int i = 0; i < 8; i++) {
-    if (chosen >> i & 1u) to[place++] = (int32_t)(first + i + step->rows_a);
+    if (chosen >> i & 1u) to[place++] = first + i + (int32_t)step->rows_a;
   }
 }
 
 /* After the `found` chosen ones nothing. One block of a row. */
-LSG_DEVICE void job_finish(const topk_job &job, int64_t t, int64_t found) {
-  for (int64_t i = found + lsg_thread(); i < job.k_most; i += SELECT_THREADS) job.idx[t * job.ld + i] = -1;
+LSG_DEVICE void job_finish(const topk_job &job, int64_t t, uint32_t found) {
+  for (int64_t i = (int64_t)found + lsg_thread(); i < job.k_most; i += SELECT_THREADS) job.idx[t * job.ld + i] = -1;
 }
 
 /* Items that have to be written, chosen or not, where the row has `items`. */
-LSG_DEVICE int64_t job_write_end(const topk_job &, int64_t items) { return items; }
+LSG_DEVICE int job_write_end(const topk_job &, int items) { return items; }
 
 /* Blocks of positions by their best score; their ranks are worked out once and kept in scratch. */
 typedef struct {
@@ -118,21 +118,21 @@ typedef struct {
   bool vector; /* blocks of eight, rows of score and mask 16-byte aligned */
 } candidate_job;
 
-LSG_DEVICE int64_t job_items(const candidate_job &job, const ls_gpu_attn_step *step, int64_t t) {
-  return (attn_visible(step, t) + job.block - 1) / job.block;
+LSG_DEVICE int job_items(const candidate_job &job, const ls_gpu_attn_step *step, int64_t t) {
+  return (int)((attn_visible(step, t) + job.block - 1) / job.block);
 }
-LSG_DEVICE int64_t job_k(const candidate_job &job, const ls_gpu_attn_step *) { return job.topk; }
+LSG_DEVICE uint32_t job_k(const candidate_job &job, const ls_gpu_attn_step *) { return (uint32_t)job.topk; }
 
 /* Ranks of blocks [first, last). */
-LSG_DEVICE void job_prepare(const candidate_job &job, const ls_gpu_attn_step *step, int64_t t, int64_t first, int64_t last) {
+LSG_DEVICE void job_prepare(const candidate_job &job, const ls_gpu_attn_step *step, int64_t t, int first, int last) {
   const int64_t visible = attn_visible(step, t);
   const uint16_t *score = job.score + t * job.n_most;
-  for (int64_t b = first + lsg_thread(); b < last; b += SELECT_THREADS) {
-    const int64_t from = b * job.block, length = visible - from < job.block ? visible - from : job.block;
+  for (int b = first + lsg_thread(); b < last; b += SELECT_THREADS) {
+    const int64_t from = (int64_t)b * job.block, length = visible - from < job.block ? visible - from : job.block;
     uint32_t best = RANK_NONE;
     for (int64_t i = 0; i < length; i += 8) {
       uint32_t v[8];
-      load8(v, score + from + i, length - i, 0xFF80u, job.vector);
+      load8(v, score + from + i, length - i < 8 ? (int)(length - i) : 8, 0xFF80u, job.vector);
       LSG_UNROLL
       for (int e = 0; e < 8; e++) {
         const uint32_t r = rank_of(v[e]);
@@ -143,14 +143,14 @@ LSG_DEVICE void job_prepare(const candidate_job &job, const ls_gpu_attn_step *st
   }
 }
 
-LSG_DEVICE void job_ranks(uint32_t rank[8], const candidate_job &job, int64_t t, int64_t first, int64_t items) {
+LSG_DEVICE void job_ranks(uint32_t rank[8], const candidate_job &job, int64_t t, int first, int items) {
   load8(rank, job.rank + t * job.ranks_ld + first, items - first, RANK_NONE, true);
 }
 
 /* A kept block is whole, as far as step->n; everything else up to n_most is 0. */
-LSG_DEVICE void job_write(const candidate_job &job, const ls_gpu_attn_step *step, int64_t t, int64_t first, unsigned chosen, int64_t) {
+LSG_DEVICE void job_write(const candidate_job &job, const ls_gpu_attn_step *step, int64_t t, int first, unsigned chosen, uint32_t) {
   uint8_t *mask = job.mask + t * job.n_most;
-  if (job.vector && (first + 8) * 8 <= step->n) {
+  if (job.vector && first * 8 + 64 <= step->n) {
     LSG_UNROLL
     for (int i = 0; i < 8; i += 2) {
       const uint32_t lo = chosen >> i & 1u ? 0x01010101u : 0u, hi = chosen >> (i + 1) & 1u ? 0x01010101u : 0u;
@@ -160,13 +160,13 @@ LSG_DEVICE void job_write(const candidate_job &job, const ls_gpu_attn_step *step
     return;
   }
   for (int i = 0; i < 8; i++) {
-    const int64_t from = (first + i) * job.block, end = from + job.block < job.n_most ? from + job.block : job.n_most;
+    const int64_t from = (int64_t)(first + i) * job.block, end = from + job.block < job.n_most ? from + job.block : job.n_most;
     for (int64_t j = from; j < end; j++) mask[j] = (chosen >> i & 1u) != 0 && j < step->n;
   }
 }
 
-LSG_DEVICE void job_finish(const candidate_job &, int64_t, int64_t) {}
-LSG_DEVICE int64_t job_write_end(const candidate_job &job, int64_t) { return (job.n_most + job.block - 1) / job.block; }
+LSG_DEVICE void job_finish(const candidate_job &, int64_t, uint32_t) {}
+LSG_DEVICE int job_write_end(const candidate_job &job, int) { return (int)((job.n_most + job.block - 1) / job.block); }
 
 /* ---- sums and scans of a warp ---- */
 
@@ -190,10 +190,10 @@ LSG_DEVICE uint32_t warp_scan(uint32_t v LSG_SITE) {
 
 /* How a row is cut, and the scratch of rows of several slices (NULL where there is one). */
 typedef struct {
-  int64_t slice, slices; /* items of one (a multiple of WARP_ITEMS), how many in a row of n_most's length */
-  uint32_t *high;        /* [m, HIGH_BINS] */
-  uint32_t *cut;         /* [m, 2]: the k-th's bin of the upper bits, and which one in it (from the best) the k-th is */
-  uint32_t *counts;      /* [m, slices, COUNTS] */
+  int slice, slices; /* items of one (a multiple of WARP_ITEMS), how many in a row of n_most's length */
+  uint32_t *high;    /* [m, HIGH_BINS] */
+  uint32_t *cut;     /* [m, 2]: the k-th's bin of the upper bits, and which one in it (from the best) the k-th is */
+  uint32_t *counts;  /* [m, slices, COUNTS] */
 } select_rows;
 
 /* In which bin of the upper bits the k-th best is and which one in it, into cut; bin 0, which no rank is in, and "none" where fewer than k
@@ -237,15 +237,15 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
   LSG_SHARED(uint32_t, warp_total, SELECT_WARPS);
   LSG_SHARED(uint32_t, cut, 2);
   LSG_SHARED(uint32_t, sum, 3); /* of the row, or of the slice: ranks in higher bins; before this slice: above bar, at bar */
-  const int64_t t = lsg_block_x(), slice = lsg_block_y(), slice_first = slice * rows.slice;
-  const int64_t items = job_items(job, step, t);
+  const int64_t t = lsg_block_x();
+  const int slice = (int)lsg_block_y(), slice_first = slice * rows.slice, items = job_items(job, step, t);
   const int lane = lsg_lane(), warp = lsg_warp();
 
   /* this warp's part of the slice */
-  const int64_t part = (rows.slice + SELECT_WARPS * WARP_ITEMS - 1) / (SELECT_WARPS * WARP_ITEMS) * WARP_ITEMS;
-  const int64_t part_first = slice_first + warp * part, slice_end = slice_first + rows.slice;
-  const int64_t part_end = part_first + part < slice_end ? part_first + part : slice_end;
-  const int64_t count_end = part_end < items ? part_end : items;
+  const int part = (rows.slice + SELECT_WARPS * WARP_ITEMS - 1) / (SELECT_WARPS * WARP_ITEMS) * WARP_ITEMS;
+  const int part_first = slice_first + warp * part, slice_end = slice_first + rows.slice;
+  const int part_end = part_first + part < slice_end ? part_first + part : slice_end;
+  const int count_end = part_end < items ? part_end : items;
   uint32_t rank[8];
 
   if constexpr ((phases & HIGH) != 0) {
@@ -255,7 +255,7 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
     lsg_barrier();
     int bin = 0;
     uint32_t length = 0;
-    for (int64_t at = part_first; at < count_end; at += WARP_ITEMS) {
+    for (int at = part_first; at < count_end; at += WARP_ITEMS) {
       job_ranks(rank, job, t, at + lane * LANE_ITEMS, items);
       LSG_UNROLL
       for (int i = 0; i < 8; i++) {
@@ -279,7 +279,7 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
     const uint32_t kth = cut[0];
     int bin = 0;
     uint32_t length = 0, higher = 0;
-    for (int64_t at = part_first; at < count_end; at += WARP_ITEMS) {
+    for (int at = part_first; at < count_end; at += WARP_ITEMS) {
       job_ranks(rank, job, t, at + lane * LANE_ITEMS, items);
       LSG_UNROLL
       for (int i = 0; i < 8; i++) {
@@ -300,17 +300,17 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
   }
 
   if constexpr ((phases & WRITE) != 0) {
-    const int64_t write_end = job_write_end(job, items);
+    const int write_end = job_write_end(job, items);
     if (slice_first >= write_end && slice > 0) return;
     const uint32_t *counts = rows.counts + t * rows.slices * COUNTS;
     if constexpr (phases == WRITE) {
-      const int64_t counted = items > 0 ? (items + rows.slice - 1) / rows.slice : 1; /* slices that LOW did not leave at once */
+      const int counted = items > 0 ? (items + rows.slice - 1) / rows.slice : 1; /* slices that LOW did not leave at once */
       if (lsg_thread() < LOW_BINS) low[lsg_thread()] = 0;
       if (lsg_thread() < 3) sum[lsg_thread()] = 0;
       if (lsg_thread() < 2) cut[lsg_thread()] = rows.cut[t * 2 + lsg_thread()];
       lsg_barrier();
       uint32_t own = 0, higher = 0;
-      for (int64_t s = warp; s < counted; s += SELECT_WARPS) {
+      for (int s = warp; s < counted; s += SELECT_WARPS) {
         own += counts[s * COUNTS + lane];
         if (lane == 0) higher += counts[s * COUNTS + LOW_BINS];
       }
@@ -329,7 +329,7 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
 
     if constexpr (phases == WRITE) { /* what the slices before this one have */
       uint32_t above = 0, equal = 0;
-      for (int64_t s = warp; s < slice && s * rows.slice < items; s += SELECT_WARPS) {
+      for (int s = warp; s < slice && s * rows.slice < items; s += SELECT_WARPS) {
         const uint32_t v = counts[s * COUNTS + lane];
         if ((uint32_t)lane > bar_low) above += v;
         if ((uint32_t)lane == bar_low) equal += v;
@@ -340,7 +340,7 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
     }
 
     uint32_t pair = 0; /* ranks above bar in the upper half, those at bar in the lower: a slice has at most 32768 */
-    for (int64_t at = part_first; at < count_end; at += WARP_ITEMS) {
+    for (int at = part_first; at < count_end; at += WARP_ITEMS) {
       job_ranks(rank, job, t, at + lane * LANE_ITEMS, items);
       LSG_UNROLL
       for (int i = 0; i < 8; i++) pair += rank[i] > bar ? 0x10000u : rank[i] == bar && bar != RANK_NONE ? 1u : 0u;
@@ -351,8 +351,8 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
     pair = warp_add(lane < warp ? warp_total[lane] : 0u);
     uint32_t above = sum[1] + (pair >> 16), equal = sum[2] + (pair & 0xFFFFu);
 
-    for (int64_t at = part_first; at < part_end && at < write_end; at += WARP_ITEMS) {
-      const int64_t first = at + lane * LANE_ITEMS;
+    for (int at = part_first; at < part_end && at < write_end; at += WARP_ITEMS) {
+      const int first = at + lane * LANE_ITEMS;
       job_ranks(rank, job, t, first, items);
       pair = 0;
       LSG_UNROLL
@@ -392,7 +392,7 @@ template <class job_t>
 static lsg_status select_launch(const job_t &job, int64_t items, int64_t m, int64_t n_most, void *scratch, const ls_gpu_attn_step *step,
                                 lsg_stream stream) {
   const int64_t most = most_slices(n_most), slice = rounded_up((items + most - 1) / most, WARP_ITEMS);
-  select_rows rows = {slice, (items + slice - 1) / slice, nullptr, nullptr, nullptr};
+  select_rows rows = {(int)slice, (int)((items + slice - 1) / slice), nullptr, nullptr, nullptr};
   const lsg_dim3 grid = lsg_grid(m, rows.slices);
   if (rows.slices == 1) return LSG_LAUNCH((select_kernel<job_t, ALL>), grid, SELECT_THREADS, 0, stream, job, rows, step);
 
@@ -412,7 +412,8 @@ lsg_status ls_gpu_candidates(uint8_t *mask, const uint16_t *score, int64_t m, in
   if (n_most == 0) return LSG_OK;
   const int64_t items = (n_most + block - 1) / block;
   const bool vector = block == 8 && n_most % 16 == 0 && is_aligned(score) && is_aligned(mask);
-  const candidate_job job = {mask, static_cast<uint16_t *>(scratch), score, rounded_up(items, 8), n_most, block, topk_blocks, vector};
+  const int64_t topk = topk_blocks < items ? topk_blocks : items;
+  const candidate_job job = {mask, static_cast<uint16_t *>(scratch), score, rounded_up(items, 8), n_most, block, topk, vector};
   return select_launch(job, items, m, n_most, scratch, step, stream);
 }
 

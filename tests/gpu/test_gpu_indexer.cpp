@@ -262,9 +262,9 @@ Test(gpu_indexer, no_visible_row_is_a_selection_of_nothing) {
 Test(gpu_indexer, a_prefill_selects_below_its_diagonal) {
   for (int64_t ratio : {1, 2}) {
     for (int64_t past : {0, 6}) {
-      const step s = prefill(52, ratio, past);
+      const step s = prefill(26, ratio, past);
       for (const score_of *of : {&levels, &any_bits, &equal}) {
-        for (int64_t topk : {1, 6, 26, 60}) expect_topk(s, topk, score_rows(s, *of));
+        for (int64_t topk : {1, 6, 13, 40}) expect_topk(s, topk, score_rows(s, *of));
       }
     }
   }
@@ -297,8 +297,8 @@ Test(gpu_indexer, candidates_are_those_of_the_reference) {
 Test(gpu_indexer, candidates_of_a_prefill_end_at_the_newest_row_of_the_step) {
   for (int64_t ratio : {1, 2}) {
     for (int64_t block : {1, 3, 8}) {
-      for (const step &s : {prefill(37, ratio), prefill(32 * ratio, ratio, 16)}) {
-        for (int64_t topk : {1, 2, 50}) expect_candidates(s, block, topk, score_rows(s, levels));
+      for (const step &s : {prefill(19, ratio), prefill(16 * ratio, ratio, 16)}) {
+        for (int64_t topk : {2, 50}) expect_candidates(s, block, topk, score_rows(s, levels));
       }
     }
   }
