@@ -118,6 +118,19 @@ Test(gpu_indexer, non_finite_values_come_through_the_relu_and_only_where_they_be
   }
 }
 
+/* All heads have one dot product, and large weights that cancel: what is left of the small ones between them depends on the order. */
+Test(gpu_indexer, heads_are_added_in_their_order) {
+  for (int64_t heads : {5, 32, 44}) {
+    expect_scores(prefill(34, 1), heads, 64, [&](score_inputs &in) {
+      for (size_t i = 0; i < in.q.size(); i++) in.q[i] = in.q[i / (size_t)(heads * 64) * (size_t)(heads * 64) + i % 64];
+      for (size_t i = 0; i < in.w.size(); i++) {
+        const int h = (int)(i % (size_t)heads);
+        if (h % 3 == 0 && h / 6 * 6 + 3 < heads) in.w[i] = ls_f64_to_bf16(h % 6 == 0 ? 0x1p20 : -0x1p20);
+      }
+    });
+  }
+}
+
 Test(gpu_indexer, a_zero_score_is_plus_zero) {
   expect_scores(prefill(9, 1), 3, 32, [](score_inputs &in) {
     for (uint16_t &w : in.w) w = 0x8000;
