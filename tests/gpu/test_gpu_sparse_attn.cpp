@@ -257,7 +257,7 @@ Test(gpu_sparse_attn, rows_of_the_index_and_widths_of_the_tail_may_be_anything) 
   for (auto &shape : shapes) {
     attention a(shape.m, shape.heads, 64, 50);
     a.ld = 77;
-    for (int64_t rope_dim : {0, 2, 6, 34, 64}) {
+    for (int64_t rope_dim : {0, 2, 4, 6, 34, 64}) {
       a.rope_dim = rope_dim, a.start_pos = 1000;
       expect_right(a);
     }
@@ -390,6 +390,18 @@ Test(gpu_sparse_attn, a_nan_in_a_selected_row_reaches_every_head_and_no_other_qu
       for (size_t i = 0; i < r.sparse_o.size(); i++)
         if ((int64_t)i / 32 / a.heads != 1) cr_assert_eq(r.sparse_o[i], unnamed.sparse_o[i]);
     }
+  }
+}
+
+Test(gpu_sparse_attn, a_nan_in_q_stays_in_its_head) {
+  for (auto &shape : shapes) {
+    attention a(shape.m, shape.heads, 32, 70);
+    a.q[3] = NAN_BF16;
+    const auto r = run(a);
+    for (int64_t t = 0; t < a.m; t++)
+      for (int64_t h = 0; h < a.heads; h++)
+        for (int64_t c = 0; c < 32; c++)
+          cr_assert_eq(isnan(widen(true, r.sparse_o[(size_t)((t * a.heads + h) * 32 + c)])), t == 0 && h == 0);
   }
 }
 
