@@ -19,11 +19,32 @@ typedef struct {
   int64_t ld;
 } dense_out;
 
+/* Channels of several projections in turn, each in memory of its own, dense. Unused parts end where the last one does. */
+typedef struct {
+  uint16_t *y[LS_GPU_MOST_PARTS];
+  int64_t n[LS_GPU_MOST_PARTS], end[LS_GPU_MOST_PARTS]; /* end: the channel after its last */
+} parts_out;
+
 /* A row's line is worked out once: its index, or the slot of its position. */
 LSG_DEVICE int64_t out_line(const dense_out &, int64_t row) { return row; }
+LSG_DEVICE int64_t out_line(const parts_out &, int64_t row) { return row; }
 LSG_DEVICE int64_t out_line(const ls_gpu_ring &out, int64_t row) { return ring_slot(out, row); }
 
 LSG_DEVICE uint16_t *out_place(const dense_out &out, int64_t line, int64_t channel) { return out.y + line * out.ld + channel; }
+
+LSG_DEVICE uint16_t *out_place(const parts_out &out, int64_t line, int64_t channel) {
+  uint16_t *place = out.y[0] + line * out.n[0] + channel;
+  LSG_UNROLL
+  for (int i = 1; i < LS_GPU_MOST_PARTS; i++) {
+    if (channel >= out.end[i - 1]) place = out.y[i] + line * out.n[i] + (channel - out.end[i - 1]);
+  }
+  return place;
+}
+
+/* The columns of group g of a grouped product; the others have one group. */
+LSG_DEVICE void out_group(dense_out &out, int64_t first_channel) { out.y += first_channel; }
+LSG_DEVICE void out_group(parts_out &, int64_t) {}
+LSG_DEVICE void out_group(ls_gpu_ring &, int64_t) {}
 
 /* Output channels of [layers, 2, kv_dim]: K before V. */
 LSG_DEVICE uint16_t *out_place(const ls_gpu_ring &out, int64_t line, int64_t channel) {
@@ -71,11 +92,14 @@ struct stream_chunk {
 
 template <int type, int n_tiles, bool vector, class out_t>
 LSG_KERNEL(STREAM_THREADS)
-void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k) {
+void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k, int64_t ldx) {
   enum { COLUMNS = n_tiles * 8, LD = STREAM_CHANNELS + 4 }; /* + 4: no two lanes of a store hit one bank */
   LSG_SHARED(float, partial, STREAM_WARPS *COLUMNS *LD);
   const int g = lsg_lane() >> 2, t = lsg_lane() & 3;
   const int64_t first = lsg_block_x() * STREAM_CHANNELS;
+  x += lsg_block_z() * k; /* z: the group */
+  w += lsg_block_z() * n * k;
+  out_group(out, lsg_block_z() * n);
 
   const uint16_t *w_row[STREAM_M_TILES][2], *x_row[n_tiles];
   bool w_exists[STREAM_M_TILES][2], x_exists[n_tiles];
@@ -92,7 +116,7 @@ void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64
   for (int j = 0; j < n_tiles; j++) {
     int64_t row = j * 8 + g;
     x_exists[j] = row < rows;
-    x_row[j] = x + (row < rows ? row : 0) * k;
+    x_row[j] = x + (row < rows ? row : 0) * ldx;
   }
 
   float sum[STREAM_M_TILES][n_tiles][4];
@@ -180,13 +204,13 @@ enum {
 
 /* 64 rows of TILE_K elements from `at`, zeros where there is nothing. Each thread brings two 16-byte pieces. */
 template <bool vector>
-LSG_DEVICE void tile_load(uint16_t *tile, const uint16_t *from, int64_t first, int64_t rows, int64_t at, int64_t k) {
+LSG_DEVICE void tile_load(uint16_t *tile, const uint16_t *from, int64_t first, int64_t rows, int64_t at, int64_t k, int64_t ld) {
   LSG_UNROLL
   for (int i = 0; i < 2; i++) {
     int piece = lsg_thread() + i * TILE_THREADS, r = piece >> 2, p = (piece & 3) * 8;
     int64_t left = first + r < rows ? k - (at + p) : 0;
     if (left < 0) left = 0;
-    const uint16_t *source = left > 0 ? from + (first + r) * k + at + p : from;
+    const uint16_t *source = left > 0 ? from + (first + r) * ld + at + p : from;
     uint16_t *to = tile + r * TILE_LD + p;
     if constexpr (vector) {
       lsg_cp_async16(to, source, left >= 8 ? 16 : (int)left * 2);
@@ -198,10 +222,13 @@ LSG_DEVICE void tile_load(uint16_t *tile, const uint16_t *from, int64_t first, i
 
 template <int type, bool vector, class out_t>
 LSG_KERNEL(TILE_THREADS)
-void linear_tile_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k) {
+void linear_tile_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k, int64_t ldx) {
   LSG_SHARED(uint16_t, x_tile, 2 * TILE_ROWS * TILE_LD);
   LSG_SHARED(uint16_t, w_tile, 2 * TILE_CHANNELS * TILE_LD);
   const int64_t first_channel = lsg_block_x() * TILE_CHANNELS, first_row = lsg_block_y() * TILE_ROWS;
+  x += lsg_block_z() * k; /* z: the group */
+  w += lsg_block_z() * n * k;
+  out_group(out, lsg_block_z() * n);
   const int lane = lsg_lane(), warp_row = (lsg_warp() & 1) * 32, warp_channel = (lsg_warp() >> 1) * 32;
   /* ldmatrix: lanes 8m .. 8m+7 name the rows of 8x8 matrix m. A: (rows 0-7, k 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15).
    * B: both k halves of one tile of 8 channels, then of the next. */
@@ -218,14 +245,14 @@ void linear_tile_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t
     }
   }
 
-  tile_load<vector>(x_tile, x, first_row, rows, 0, k);
-  tile_load<vector>(w_tile, w, first_channel, n, 0, k);
+  tile_load<vector>(x_tile, x, first_row, rows, 0, k, ldx);
+  tile_load<vector>(w_tile, w, first_channel, n, 0, k, k);
   lsg_cp_async_commit();
   int stage = 0;
   for (int64_t at = 0; at < k; at += TILE_K, stage ^= 1) {
     if (at + TILE_K < k) {
-      tile_load<vector>(x_tile + (stage ^ 1) * TILE_ROWS * TILE_LD, x, first_row, rows, at + TILE_K, k);
-      tile_load<vector>(w_tile + (stage ^ 1) * TILE_CHANNELS * TILE_LD, w, first_channel, n, at + TILE_K, k);
+      tile_load<vector>(x_tile + (stage ^ 1) * TILE_ROWS * TILE_LD, x, first_row, rows, at + TILE_K, k, ldx);
+      tile_load<vector>(w_tile + (stage ^ 1) * TILE_CHANNELS * TILE_LD, w, first_channel, n, at + TILE_K, k, k);
     }
     lsg_cp_async_commit(); /* an empty group at the end, so that "all but the newest" always means this stage */
     lsg_cp_async_wait<1>();
@@ -274,41 +301,79 @@ ls_gpu_linear_kind_t ls_gpu_linear_kind(int64_t rows, int64_t n, int64_t k) {
   return rows <= LS_GPU_TILE_LIMIT / n / k ? LS_GPU_LINEAR_TILE : LS_GPU_LINEAR_LIBRARY;
 }
 
+/* What the project's own kernels are launched on: `groups` products side by side, x of row stride ldx. */
+typedef struct {
+  bool bf16, stream_kernel;
+  int64_t rows, groups, n, k, ldx;
+} own_shape;
+
 template <int type, bool vector, class out_t>
-static lsg_status launch_own(const out_t &out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k,
-                             lsg_stream stream) {
-  if (ls_gpu_linear_kind(rows, n, k) == LS_GPU_LINEAR_STREAM) {
-    auto kernel = rows <= 8 ? linear_stream_kernel<type, 1, vector, out_t> : linear_stream_kernel<type, 2, vector, out_t>;
-    return LSG_LAUNCH(kernel, lsg_grid((n + STREAM_CHANNELS - 1) / STREAM_CHANNELS), STREAM_THREADS, 0, stream, out, x, w, rows, n, k);
+static lsg_status launch_own(const out_t &out, const uint16_t *x, const uint16_t *w, const own_shape &s, lsg_stream stream) {
+  if (s.stream_kernel) {
+    auto kernel = s.rows <= 8 ? linear_stream_kernel<type, 1, vector, out_t> : linear_stream_kernel<type, 2, vector, out_t>;
+    lsg_dim3 grid = lsg_grid((s.n + STREAM_CHANNELS - 1) / STREAM_CHANNELS, 1, s.groups);
+    return LSG_LAUNCH(kernel, grid, STREAM_THREADS, 0, stream, out, x, w, s.rows, s.n, s.k, s.ldx);
   }
   auto kernel = linear_tile_kernel<type, vector, out_t>;
-  lsg_dim3 grid = lsg_grid((n + TILE_CHANNELS - 1) / TILE_CHANNELS, (rows + TILE_ROWS - 1) / TILE_ROWS);
-  return LSG_LAUNCH(kernel, grid, TILE_THREADS, 0, stream, out, x, w, rows, n, k);
+  lsg_dim3 grid = lsg_grid((s.n + TILE_CHANNELS - 1) / TILE_CHANNELS, (s.rows + TILE_ROWS - 1) / TILE_ROWS, s.groups);
+  return LSG_LAUNCH(kernel, grid, TILE_THREADS, 0, stream, out, x, w, s.rows, s.n, s.k, s.ldx);
 }
 
 template <class out_t>
-static lsg_status own(bool bf16, const out_t &out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k,
-                      lsg_stream stream) {
-  bool vector = k % 8 == 0;
-  if (bf16)
-    return vector ? launch_own<LSG_BF16, true>(out, x, w, rows, n, k, stream) : launch_own<LSG_BF16, false>(out, x, w, rows, n, k, stream);
-  return vector ? launch_own<LSG_F16, true>(out, x, w, rows, n, k, stream) : launch_own<LSG_F16, false>(out, x, w, rows, n, k, stream);
+static lsg_status own(const out_t &out, const uint16_t *x, const uint16_t *w, const own_shape &s, lsg_stream stream) {
+  bool vector = s.k % 8 == 0; /* then every row and group starts on 16 bytes: ldx is a multiple of k */
+  if (s.bf16) return vector ? launch_own<LSG_BF16, true>(out, x, w, s, stream) : launch_own<LSG_BF16, false>(out, x, w, s, stream);
+  return vector ? launch_own<LSG_F16, true>(out, x, w, s, stream) : launch_own<LSG_F16, false>(out, x, w, s, stream);
+}
+
+static own_shape shape_of(bool bf16, int64_t rows, int64_t groups, int64_t n, int64_t k) {
+  own_shape s = {bf16, ls_gpu_linear_kind(rows, groups * n, k) == LS_GPU_LINEAR_STREAM, rows, groups, n, k, groups * k};
+  return s;
 }
 
 lsg_status ls_gpu_linear(bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k, lsg_gemm gemm,
                          lsg_stream stream) {
-  if (ls_gpu_linear_kind(rows, n, k) == LS_GPU_LINEAR_LIBRARY) return lsg_gemm_run(gemm, bf16, y, x, w, rows, n, k, n, k, k, stream);
-  dense_out out = {y, n};
-  return own(bf16, out, x, w, rows, n, k, stream);
+  return ls_gpu_linear_grouped(bf16, y, x, w, rows, 1, n, k, gemm, stream);
+}
+
+lsg_status ls_gpu_linear_grouped(bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t groups, int64_t n,
+                                 int64_t k, lsg_gemm gemm, lsg_stream stream) {
+  if (ls_gpu_linear_kind(rows, groups * n, k) != LS_GPU_LINEAR_LIBRARY) {
+    dense_out out = {y, groups * n};
+    return own(out, x, w, shape_of(bf16, rows, groups, n, k), stream);
+  }
+  lsg_status status = LSG_OK;
+  for (int64_t g = 0; g < groups && status == LSG_OK; g++)
+    status = lsg_gemm_run(gemm, bf16, y + g * n, x + g * k, w + g * n * k, rows, n, k, groups * n, groups * k, k, stream);
+  return status;
+}
+
+lsg_status ls_gpu_linear_parts(bool bf16, const ls_gpu_part *part, int parts, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t k,
+                               lsg_gemm gemm, lsg_stream stream) {
+  if (rows > LS_GPU_STREAM_ROWS || parts < 1 || parts > LS_GPU_MOST_PARTS) {
+    lsg_status status = parts < 1 ? LSG_FAILED : LSG_OK;
+    for (int i = 0; i < parts && status == LSG_OK; w += part[i++].n * k)
+      status = ls_gpu_linear(bf16, part[i].y, x, w, rows, part[i].n, k, gemm, stream);
+    return status;
+  }
+  parts_out out;
+  int64_t n = 0;
+  for (int i = 0; i < LS_GPU_MOST_PARTS; i++) {
+    n += i < parts ? part[i].n : 0;
+    out.y[i] = part[i < parts ? i : parts - 1].y;
+    out.n[i] = part[i < parts ? i : parts - 1].n;
+    out.end[i] = n;
+  }
+  return own(out, x, w, shape_of(bf16, rows, 1, n, k), stream);
 }
 
 lsg_status ls_gpu_linear_to_ring(bool bf16, const ls_gpu_ring *ring, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t k,
                                  uint16_t *workspace, lsg_gemm gemm, lsg_stream stream) {
   int64_t n = ring->layers * 2 * ring->kv_dim;
-  if (ls_gpu_linear_kind(rows, n, k) != LS_GPU_LINEAR_LIBRARY) return own(bf16, *ring, x, w, rows, n, k, stream);
+  if (ls_gpu_linear_kind(rows, n, k) != LS_GPU_LINEAR_LIBRARY) return own(*ring, x, w, shape_of(bf16, rows, 1, n, k), stream);
   lsg_status status = lsg_gemm_run(gemm, bf16, workspace, x, w, rows, n, k, n, k, k, stream);
   if (status != LSG_OK) return status;
-  ls_gpu_kv_rows from = {workspace, workspace + ring->kv_dim, 2 * ring->kv_dim, n};
+  ls_gpu_ring_rows from = {workspace, workspace + ring->kv_dim, 2 * ring->kv_dim, n};
   return ls_gpu_ring_scatter(ring, &from, rows, stream);
 }
 

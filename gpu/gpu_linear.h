@@ -26,6 +26,21 @@ ls_gpu_linear_kind_t ls_gpu_linear_kind(int64_t rows, int64_t n, int64_t k);
 lsg_status ls_gpu_linear(bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k, lsg_gemm gemm,
                          lsg_stream stream);
 
+/* Products side by side: group g of x's columns with group g of W's rows. y [rows, groups * n], x [rows, groups * k], W [groups * n, k].
+ * The kind is that of the whole. */
+lsg_status ls_gpu_linear_grouped(bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t groups, int64_t n,
+                                 int64_t k, lsg_gemm gemm, lsg_stream stream);
+
+/* Several projections of one x, W [sum of n, k] one below the other, each into memory of its own, part[i].y [rows, part[i].n]. Up to
+ * LS_GPU_STREAM_ROWS rows one launch, above one a part; the bits are those of ls_gpu_linear on each part alone. */
+enum { LS_GPU_MOST_PARTS = 4 };
+typedef struct {
+  uint16_t *y;
+  int64_t n;
+} ls_gpu_part;
+lsg_status ls_gpu_linear_parts(bool bf16, const ls_gpu_part *part, int parts, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t k,
+                               lsg_gemm gemm, lsg_stream stream);
+
 /* The K and V projections of all layers at once, into the ring slots of rows [*base, *base + rows): W [layers, 2, kv_dim, k], K before V.
  * workspace [rows, layers * 2 * kv_dim] is used where the kind is LIBRARY (else may be NULL). */
 lsg_status ls_gpu_linear_to_ring(bool bf16, const ls_gpu_ring *ring, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t k,

@@ -1,177 +1,54 @@
-/* gpu_path.cu: the layer dflash_context_kv on a device. Stages in order: enqueue_stage(), a table of contents of layers.md.
- *
- * All of the state that arithmetic reads lives on the device: rings, capture buffer, and the positions that kernels take slots and angles
- * from. What refusals are decided on (cursor, capture_base, capture_rows) is kept on the host, so that a refusal is decided before
- * anything is enqueued and a step needs no answer from the device. The device's copy of the positions is brought up to date, in stream
- * order, before work that reads it.
- *
- * A traced step and an untraced one run the same launches in the same order; untraced they are a graph, captured once for each row count.
- */
+/* gpu_path.cu: the device path: the layer's own path behind it, and what the layers share. */
+#include "gpu_path.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../layers/ls_dflash.h"
-#include "gpu_linear.h"
-#include "gpu_norm.h"
-#include "gpu_path.h"
-#include "gpu_rope.h"
+#include "gpu_path_internal.h"
 
 #if defined(__CUDACC__)
 #define LS_GPU_PATH      ls_path_cuda
 #define LS_GPU_AVAILABLE ls_gpu_available_cuda
-#define LS_GPU_NAME      "cuda"
-#define LS_GPU_LIBRARY   LS_STAGE_OWN /* cuBLASLt: no other path uses it */
 #else
 #define LS_GPU_PATH      ls_path_emu
 #define LS_GPU_AVAILABLE ls_gpu_available_emu
-#define LS_GPU_NAME      "emu"
-#define LS_GPU_LIBRARY   LS_STAGE_SHARED /* ls_gemm: the reference uses it too */
 #endif
 
 namespace LSG_NS {
 
-/* ---- context ---- */
+/* ---- what the layers share ---- */
 
-enum { CAPTURE_BASE, DRAFT_BASE, POSITIONS };
-
-enum { STAGE_COMBINED, STAGE_NORMED, STAGE_PROJECTED, STAGE_NORM_ROPE, STAGES }; /* what runs, in order */
-
-struct gpu_context {
-  ls_dflash_config config;
-  ls_dtype act;
-  bool bf16;
-  uint64_t schedule;
-  char text[256];
-
-  lsg_stream stream;
-  lsg_gemm gemm;
-  lsg_mark mark[2];
-  lsg_graph *graph; /* [most_rows + 1], by row count; NULL until first needed */
-  int64_t most_rows;
-
-  uint16_t *fc, *kv; /* [hidden, fc_in], [layers, 2, kv_dim, hidden] */
-  float *hidden_norm, *k_norm, *freq;
-
-  uint16_t *k_ring, *v_ring, *capture; /* [layers, capacity, kv_dim], [max_rows, fc_in] */
-  int64_t *positions;                  /* [POSITIONS] */
-
-  uint16_t *combined, *normed; /* [most_rows, hidden] */
-  uint16_t *projected;         /* [most_rows, layers * 2 * kv_dim], where a library computes K and V */
-  uint16_t *k_rows, *v_rows;   /* [layers, capacity, kv_dim]: dense rows on their way in or out */
-  uint16_t *given_capture;     /* [most_rows, fc_in], made by the first step that is given a capture: the buffer above is state */
-  const uint16_t *combines;    /* what ctx_combined reads in this step: capture or given_capture */
-
-  ls_dflash_state state;
-  int64_t draft_base;
-  int64_t device_positions[POSITIONS]; /* what `positions` holds; -1: not known */
-};
-
-static ls_status device_failed(lsg_status status, ls_error *err) {
+ls_status gpu_failed(lsg_status status, ls_error *err) {
   return ls_fail(err, status == LSG_NO_DEVICE ? LS_UNAVAILABLE : LS_INTERNAL, "path " LS_GPU_NAME ": %s", lsg_error_text());
 }
 
-#define DEVICE_TRY(call)                                                   \
-  do {                                                                     \
-    lsg_status device_status = (call);                                     \
-    if (device_status != LSG_OK) return device_failed(device_status, err); \
-  } while (0)
-
-static int64_t kv_channels(const ls_dflash_config *c) { return c->layers * 2 * c->kv_dim; }
-static int64_t ring_count(const ls_dflash_config *c) { return c->layers * c->ring_capacity * c->kv_dim; }
-
-static ls_gpu_ring ring_at(const gpu_context *c, int which_base) {
-  ls_gpu_ring ring = {c->k_ring, c->v_ring, c->positions + which_base, c->config.layers, c->config.ring_capacity, c->config.kv_dim};
-  return ring;
+ls_status gpu_device_open(gpu_device *d, const ls_path_options *options, ls_error *err) {
+  d->schedule = options ? options->emu_schedule : 0;
+  DEVICE_TRY(lsg_open(options ? options->device : 0));
+  DEVICE_TRY(lsg_stream_new(&d->stream));
+  DEVICE_TRY(lsg_gemm_new(&d->gemm));
+  for (int i = 0; i < 2; i++) DEVICE_TRY(lsg_mark_new(&d->mark[i]));
+  return LS_OK;
 }
 
-static ls_gpu_kv_rows dense_rows(const gpu_context *c, bool k, bool v, int64_t rows) {
-  ls_gpu_kv_rows dense = {k ? c->k_rows : NULL, v ? c->v_rows : NULL, rows * c->config.kv_dim, c->config.kv_dim};
-  return dense;
-}
-
-/* Copies values to the device as the activation type (or float32), nearest-even where the type differs. */
-static ls_status upload_tensor(gpu_context *c, void *device, ls_dtype type, const ls_tensor *t, const char *name, int64_t count,
-                               ls_error *err) {
-  if (!t) return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": tensor %s is missing", name);
-  if (!ls_dtype_is_float(t->dtype) || t->place != LS_HOST || ls_tensor_count(t) != count)
-    return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": tensor %s: expected %lld floating-point values, found %lld of type %s", name,
-                   (long long)count, (long long)ls_tensor_count(t), ls_dtype_name(t->dtype));
-  size_t bytes = (size_t)count * ls_dtype_size(type);
-  if (t->dtype == type && ls_tensor_is_dense(t)) {
-    DEVICE_TRY(lsg_upload(device, t->data, bytes, c->stream));
-    return LS_OK;
-  }
-  void *host = malloc(bytes ? bytes : 1);
-  if (!host) return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": out of memory: %zu bytes to convert tensor %s", bytes, name);
-  ls_tensor converted = ls_tensor_make(type, t->ndim, t->dim, host);
-  ls_status status = ls_tensor_copy(&converted, t, err);
-  if (status == LS_OK) {
-    lsg_status uploaded = lsg_upload(device, host, bytes, c->stream);
-    if (uploaded != LSG_OK) status = device_failed(uploaded, err);
-  }
-  free(host);
-  return status;
-}
-
-/* ---- open and close ---- */
-
-static void close_context(void *context) {
-  gpu_context *c = (gpu_context *)context;
-  if (!c) return;
-  if (c->stream) lsg_sync(c->stream);
-  for (int64_t i = 0; c->graph && i <= c->most_rows; i++) {
-    if (c->graph[i]) lsg_graph_free(c->graph[i]);
-  }
-  free(c->graph);
-  void *const buffers[] = {c->fc,        c->kv,       c->hidden_norm, c->k_norm,    c->freq,   c->k_ring, c->v_ring,       c->capture,
-                           c->positions, c->combined, c->normed,      c->projected, c->k_rows, c->v_rows, c->given_capture};
-  for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
-    if (buffers[i]) lsg_free(buffers[i]);
-  }
+void gpu_device_close(gpu_device *d) {
   for (int i = 0; i < 2; i++) {
-    if (c->mark[i]) lsg_mark_free(c->mark[i]);
+    if (d->mark[i]) lsg_mark_free(d->mark[i]);
   }
-  if (c->gemm) lsg_gemm_free(c->gemm);
-  if (c->stream) lsg_stream_free(c->stream);
-  free(c);
+  if (d->gemm) lsg_gemm_free(d->gemm);
+  if (d->stream) lsg_stream_free(d->stream);
 }
 
-/* All device memory there will ever be, but for a given capture: nothing is allocated inside a step of production form. */
-static ls_status allocate(gpu_context *c, ls_error *err) {
-  const ls_dflash_config *d = &c->config;
-  const size_t act = sizeof(uint16_t);
-  bool library = ls_gpu_linear_kind(c->most_rows, kv_channels(d), d->hidden) == LS_GPU_LINEAR_LIBRARY;
-  struct {
-    void **buffer;
-    const char *name;
-    size_t bytes;
-  } const wanted[] = {
-      {(void **)&c->fc, "fc", act * (size_t)(d->hidden * d->fc_in)},
-      {(void **)&c->kv, "k_proj and v_proj", act * (size_t)(kv_channels(d) * d->hidden)},
-      {(void **)&c->hidden_norm, "hidden_norm", sizeof(float) * (size_t)d->hidden},
-      {(void **)&c->k_norm, "k_norm", sizeof(float) * (size_t)(d->layers * d->head_dim)},
-      {(void **)&c->freq, "rope frequencies", sizeof(float) * (size_t)(d->head_dim / 2)},
-      {(void **)&c->k_ring, "k_ring", act * (size_t)ring_count(d)},
-      {(void **)&c->v_ring, "v_ring", act * (size_t)ring_count(d)},
-      {(void **)&c->capture, "capture", act * (size_t)(d->max_rows * d->fc_in)},
-      {(void **)&c->positions, "positions", sizeof(int64_t) * POSITIONS},
-      {(void **)&c->combined, "ctx_combined", act * (size_t)(c->most_rows * d->hidden)},
-      {(void **)&c->normed, "ctx_normed", act * (size_t)(c->most_rows * d->hidden)},
-      {(void **)&c->projected, "projected rows", library ? act * (size_t)(c->most_rows * kv_channels(d)) : 0},
-      {(void **)&c->k_rows, "k rows", act * (size_t)ring_count(d)},
-      {(void **)&c->v_rows, "v rows", act * (size_t)ring_count(d)},
-  };
-  const size_t n = sizeof wanted / sizeof *wanted;
+ls_status gpu_allocate(gpu_device *d, const gpu_want *wanted, size_t n, ls_error *err) {
   size_t total = 0;
   for (size_t i = 0; i < n; i++) total += wanted[i].bytes;
-
   lsg_device_info info;
   DEVICE_TRY(lsg_info(&info));
   if (total > (size_t)info.memory_bytes)
     return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": this config needs %zu bytes of device memory, %lld are free on %s", total,
                    (long long)info.memory_bytes, info.name);
-  snprintf(c->text, sizeof c->text, "%s, %s", info.name, info.runtime);
+  snprintf(d->text, sizeof d->text, "%s, %s", info.name, info.runtime);
   for (size_t i = 0; i < n; i++) {
     if (!wanted[i].bytes) continue;
     lsg_status status = lsg_alloc(wanted[i].buffer, wanted[i].bytes, wanted[i].name);
@@ -181,367 +58,107 @@ static ls_status allocate(gpu_context *c, ls_error *err) {
                      wanted[i].bytes, wanted[i].name, lsg_error_text());
     DEVICE_TRY(status);
   }
-  c->graph = (lsg_graph *)calloc((size_t)c->most_rows + 1, sizeof *c->graph);
-  if (!c->graph)
-    return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": out of memory for the graphs of %lld row counts", (long long)c->most_rows);
   return LS_OK;
 }
 
-static ls_status upload_weights(gpu_context *c, const ls_trace *weights, ls_error *err) {
-  const ls_dflash_config *d = &c->config;
-  LS_TRY(upload_tensor(c, c->fc, c->act, ls_trace_tensor(weights, "fc"), "fc", d->hidden * d->fc_in, err));
-  LS_TRY(upload_tensor(c, c->hidden_norm, LS_F32, ls_trace_tensor(weights, "hidden_norm"), "hidden_norm", d->hidden, err));
-  for (int64_t l = 0; l < d->layers; l++) {
-    int64_t matrix = d->kv_dim * d->hidden;
-    char name[LS_NAME_MAX];
-    snprintf(name, sizeof name, "layers/%lld/k_proj", (long long)l);
-    LS_TRY(upload_tensor(c, c->kv + (2 * l) * matrix, c->act, ls_trace_tensor(weights, name), name, matrix, err));
-    snprintf(name, sizeof name, "layers/%lld/v_proj", (long long)l);
-    LS_TRY(upload_tensor(c, c->kv + (2 * l + 1) * matrix, c->act, ls_trace_tensor(weights, name), name, matrix, err));
-    snprintf(name, sizeof name, "layers/%lld/k_norm", (long long)l);
-    LS_TRY(upload_tensor(c, c->k_norm + l * d->head_dim, LS_F32, ls_trace_tensor(weights, name), name, d->head_dim, err));
+ls_status gpu_upload_tensor(gpu_device *d, void *device, ls_dtype type, const ls_tensor *t, const char *name, int64_t count,
+                            ls_error *err) {
+  if (!t) return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": tensor %s is missing", name);
+  if (ls_dtype_is_float(t->dtype) != ls_dtype_is_float(type) || t->place != LS_HOST || ls_tensor_count(t) != count)
+    return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": tensor %s: expected %lld %s values, found %lld of type %s", name,
+                   (long long)count, ls_dtype_is_float(type) ? "floating-point" : "integer", (long long)ls_tensor_count(t),
+                   ls_dtype_name(t->dtype));
+  size_t bytes = (size_t)count * ls_dtype_size(type);
+  if (bytes == 0) return LS_OK;
+  if (t->dtype == type && ls_tensor_is_dense(t)) {
+    DEVICE_TRY(lsg_upload(device, t->data, bytes, d->stream));
+    return LS_OK;
   }
-  size_t bytes = (size_t)(d->head_dim / 2) * sizeof(float);
-  float *freq = (float *)malloc(bytes);
-  if (!freq) return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": out of memory for %zu bytes of rope frequencies", bytes);
-  ls_gpu_rope_freq(freq, d->head_dim, d->rope_theta);
-  lsg_status status = lsg_upload(c->freq, freq, bytes, c->stream);
-  free(freq);
-  DEVICE_TRY(status);
-  return LS_OK;
-}
-
-static ls_status zero_state(gpu_context *c, ls_error *err) {
-  size_t ring = (size_t)ring_count(&c->config) * sizeof(uint16_t);
-  DEVICE_TRY(lsg_fill(c->k_ring, 0, ring, c->stream));
-  DEVICE_TRY(lsg_fill(c->v_ring, 0, ring, c->stream));
-  DEVICE_TRY(lsg_fill(c->capture, 0, (size_t)(c->config.max_rows * c->config.fc_in) * sizeof(uint16_t), c->stream));
-  memset(&c->state, 0, sizeof c->state);
-  c->draft_base = 0;
-  for (int i = 0; i < POSITIONS; i++) c->device_positions[i] = -1;
-  return LS_OK;
-}
-
-/* What a step computes into holds NaN after a load: a kernel that does not run finds nothing that the run before left. */
-static ls_status poison_scratch(gpu_context *c, ls_error *err) {
-  const ls_dflash_config *d = &c->config;
-  const size_t row = (size_t)c->most_rows * sizeof(uint16_t), ring = (size_t)ring_count(d) * sizeof(uint16_t);
-  DEVICE_TRY(lsg_fill(c->combined, 0xFF, row * (size_t)d->hidden, c->stream));
-  DEVICE_TRY(lsg_fill(c->normed, 0xFF, row * (size_t)d->hidden, c->stream));
-  if (c->projected) DEVICE_TRY(lsg_fill(c->projected, 0xFF, row * (size_t)kv_channels(d), c->stream));
-  DEVICE_TRY(lsg_fill(c->k_rows, 0xFF, ring, c->stream));
-  DEVICE_TRY(lsg_fill(c->v_rows, 0xFF, ring, c->stream));
-  return LS_OK;
-}
-
-static ls_status open_context(void **context, const ls_config *config, const ls_trace *weights, const ls_path_options *options,
-                              ls_error *err) {
-  *context = NULL;
-  if (!config->layer || strcmp(config->layer->name, "dflash_context_kv") != 0)
-    return ls_fail(err, LS_UNAVAILABLE, "path " LS_GPU_NAME ": layer %s is not implemented",
-                   config->layer ? config->layer->name : "(none)");
-  if (config->act != LS_BF16 && config->act != LS_F16)
-    return ls_fail(err, LS_UNAVAILABLE, "path " LS_GPU_NAME ": activation type %s is not implemented", ls_dtype_name(config->act));
-  if (options && options->precision != LS_PRECISION_ACT)
-    return ls_fail(err, LS_UNAVAILABLE, "path " LS_GPU_NAME ": float64 precision exists on the reference path only");
-
-  gpu_context *c = (gpu_context *)calloc(1, sizeof *c);
-  if (!c) return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": out of memory");
-  c->config = config->dflash;
-  c->act = config->act;
-  c->bf16 = config->act == LS_BF16;
-  c->schedule = options ? options->emu_schedule : 0;
-  c->most_rows = c->config.max_rows < c->config.ring_capacity ? c->config.max_rows : c->config.ring_capacity;
-
-  lsg_status device = lsg_open(options ? options->device : 0);
-  if (device == LSG_OK) device = lsg_stream_new(&c->stream);
-  if (device == LSG_OK) device = lsg_gemm_new(&c->gemm);
-  for (int i = 0; i < 2 && device == LSG_OK; i++) device = lsg_mark_new(&c->mark[i]);
-  ls_status status = device == LSG_OK ? LS_OK : device_failed(device, err);
-  if (status == LS_OK) status = allocate(c, err);
-  if (status == LS_OK) status = upload_weights(c, weights, err);
-  if (status == LS_OK) status = zero_state(c, err);
-  if (status == LS_OK && (device = lsg_sync(c->stream)) != LSG_OK) status = device_failed(device, err);
-  if (status == LS_OK)
-    *context = c;
-  else
-    close_context(c);
+  void *host = malloc(bytes);
+  if (!host) return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": out of memory: %zu bytes to convert tensor %s", bytes, name);
+  ls_tensor converted = ls_tensor_make(type, t->ndim, t->dim, host);
+  ls_status status = ls_tensor_copy(&converted, t, err);
+  if (status == LS_OK) {
+    lsg_status uploaded = lsg_upload(device, host, bytes, d->stream);
+    if (uploaded != LSG_OK) status = gpu_failed(uploaded, err);
+  }
+  free(host);
   return status;
 }
 
-/* ---- the stages ---- */
-
-static lsg_status enqueue_stage(const gpu_context *c, int stage, int64_t rows) {
-  const ls_dflash_config *d = &c->config;
-  const ls_gpu_ring ring = ring_at(c, CAPTURE_BASE);
-  const float eps = (float)d->rms_eps;
-  switch (stage) {
-    case STAGE_COMBINED: /* 1. ctx_combined = capture . fc^T */
-      return ls_gpu_linear(c->bf16, c->combined, c->combines, c->fc, rows, d->hidden, d->fc_in, c->gemm, c->stream);
-    case STAGE_NORMED: /* 2. ctx_normed = RMSNorm(ctx_combined, hidden_norm) */
-      return ls_gpu_rms_norm(c->bf16, c->normed, c->combined, c->hidden_norm, eps, rows, d->hidden, c->stream);
-    case STAGE_PROJECTED: /* 3. k_proj, v_proj of all layers, into the ring slots */
-      return ls_gpu_linear_to_ring(c->bf16, &ring, c->normed, c->kv, rows, d->hidden, c->projected, c->gemm, c->stream);
-    case STAGE_NORM_ROPE: /* 4. k_norm and 5. k_rope, in place in the slots */
-      return ls_gpu_k_norm_rope(c->bf16, &ring, c->k_norm, c->freq, eps, rows, d->head_dim, c->stream);
-    default:
-      return LSG_FAILED;
-  }
-}
-
-/* Brings the device's copy of the positions up to date where it is behind. */
-static ls_status refresh_positions(gpu_context *c, ls_error *err) {
-  const int64_t now[POSITIONS] = {c->state.capture_base, c->draft_base};
-  if (memcmp(now, c->device_positions, sizeof now) == 0) return LS_OK;
-  DEVICE_TRY(lsg_upload(c->positions, now, sizeof now, c->stream));
-  memcpy(c->device_positions, now, sizeof now);
-  return LS_OK;
-}
-
-/* ---- traced: one stage at a time, recorded, and in isolated mode fed from `given` ---- */
-
-static ls_status record(gpu_context *c, ls_trace *out, const char *name, const uint16_t *device, int ndim, const int64_t *dim,
-                        double seconds, ls_error *err) {
-  ls_tensor t;
-  LS_TRY(ls_trace_add(out, name, c->act, ndim, dim, &t, err));
-  DEVICE_TRY(lsg_download(t.data, device, ls_tensor_bytes(&t), c->stream));
-  ls_trace_find(out, name)->seconds = seconds;
-  return LS_OK;
-}
-
-/* K and/or V rows of the step, from the slots they lie in. */
-static ls_status record_slots(gpu_context *c, ls_trace *out, const char *k_name, const char *v_name, int64_t rows, double seconds,
-                              ls_error *err) {
-  const int64_t dim[3] = {c->config.layers, rows, c->config.kv_dim};
-  const ls_gpu_ring ring = ring_at(c, CAPTURE_BASE);
-  const ls_gpu_kv_rows dense = dense_rows(c, k_name != NULL, v_name != NULL, rows);
-  DEVICE_TRY(ls_gpu_ring_gather(&dense, &ring, rows, c->stream));
-  if (k_name) LS_TRY(record(c, out, k_name, c->k_rows, 3, dim, seconds, err));
-  if (v_name) LS_TRY(record(c, out, v_name, c->v_rows, 3, dim, seconds, err));
-  return LS_OK;
-}
-
-static ls_status record_rings(gpu_context *c, ls_trace *out, ls_error *err) {
-  const int64_t dim[3] = {c->config.layers, c->config.ring_capacity, c->config.kv_dim};
-  LS_TRY(record(c, out, "k_ring", c->k_ring, 3, dim, 0.0, err));
-  return record(c, out, "v_ring", c->v_ring, 3, dim, 0.0, err);
-}
-
-/* Replaces what the next stage reads by what `given` holds of it. */
-static ls_status take_given(gpu_context *c, int stage, int64_t rows, const ls_trace *given, ls_error *err) {
-  const ls_dflash_config *d = &c->config;
-  const ls_tensor *t;
-  switch (stage) {
-    case STAGE_COMBINED:
-      t = ls_trace_tensor(given, "capture");
-      if (!t) return LS_OK;
-      if (!c->given_capture) {
-        size_t bytes = (size_t)(c->most_rows * d->fc_in) * sizeof(uint16_t);
-        DEVICE_TRY(lsg_alloc((void **)&c->given_capture, bytes, "given capture"));
-      }
-      c->combines = c->given_capture;
-      return upload_tensor(c, c->given_capture, c->act, t, "capture", rows * d->fc_in, err);
-    case STAGE_NORMED:
-      t = ls_trace_tensor(given, "ctx_combined");
-      return t ? upload_tensor(c, c->combined, c->act, t, "ctx_combined", rows * d->hidden, err) : LS_OK;
-    case STAGE_PROJECTED:
-      t = ls_trace_tensor(given, "ctx_normed");
-      return t ? upload_tensor(c, c->normed, c->act, t, "ctx_normed", rows * d->hidden, err) : LS_OK;
-    case STAGE_NORM_ROPE: { /* k_norm is fused away: the group reads k_proj */
-      t = ls_trace_tensor(given, "k_proj");
-      if (!t) return LS_OK;
-      LS_TRY(upload_tensor(c, c->k_rows, c->act, t, "k_proj", d->layers * rows * d->kv_dim, err));
-      const ls_gpu_ring ring = ring_at(c, CAPTURE_BASE);
-      const ls_gpu_kv_rows dense = dense_rows(c, true, false, rows);
-      DEVICE_TRY(ls_gpu_ring_scatter(&ring, &dense, rows, c->stream));
-      return LS_OK;
-    }
-    default:
-      return LS_OK;
-  }
-}
-
-static ls_status record_stage(gpu_context *c, int stage, int64_t rows, ls_trace *out, double seconds, ls_error *err) {
-  const int64_t dim[2] = {rows, c->config.hidden};
-  switch (stage) {
-    case STAGE_COMBINED:
-      return record(c, out, "ctx_combined", c->combined, 2, dim, seconds, err);
-    case STAGE_NORMED:
-      return record(c, out, "ctx_normed", c->normed, 2, dim, seconds, err);
-    case STAGE_PROJECTED:
-      return record_slots(c, out, "k_proj", "v_proj", rows, seconds, err);
-    default:
-      return record_slots(c, out, "k_rope", NULL, rows, seconds, err);
-  }
-}
-
-static ls_status run_stages(gpu_context *c, int64_t rows, const ls_trace *given, ls_trace *out, ls_error *err) {
-  for (int stage = 0; stage < STAGES; stage++) {
-    if (given) LS_TRY(take_given(c, stage, rows, given, err));
-    DEVICE_TRY(lsg_mark_record(c->mark[0], c->stream));
-    DEVICE_TRY(enqueue_stage(c, stage, rows));
-    DEVICE_TRY(lsg_mark_record(c->mark[1], c->stream));
-    if (!out) continue;
-    double seconds = 0.0;
-    DEVICE_TRY(lsg_sync(c->stream)); /* a kernel's failure is this stage's */
-    DEVICE_TRY(lsg_mark_seconds(&seconds, c->mark[0], c->mark[1]));
-    LS_TRY(record_stage(c, stage, rows, out, seconds, err));
-  }
-  return LS_OK;
-}
-
-/* ---- untraced: one graph a row count ---- */
-
-static ls_status replay(gpu_context *c, int64_t rows, ls_error *err) {
-  if (!c->graph[rows]) {
-    DEVICE_TRY(lsg_graph_begin(c->stream));
-    lsg_status status = LSG_OK;
-    for (int stage = 0; stage < STAGES && status == LSG_OK; stage++) status = enqueue_stage(c, stage, rows);
-    if (status != LSG_OK) { /* the first failure is the one to tell; the stream must leave its capture all the same */
-      device_failed(status, err);
-      lsg_graph dropped = NULL;
-      if (lsg_graph_end(&dropped, c->stream) == LSG_OK && dropped) lsg_graph_free(dropped);
-      return LS_INTERNAL;
-    }
-    DEVICE_TRY(lsg_graph_end(&c->graph[rows], c->stream));
-  }
-  DEVICE_TRY(lsg_graph_launch(c->graph[rows], c->stream));
-  return LS_OK;
-}
-
-/* ---- operations ---- */
-
-static ls_status run_capture(gpu_context *c, const ls_step *step, ls_error *err) {
-  /* rows of the buffer beyond the captured ones keep what they hold: nothing reads them */
-  return upload_tensor(c, c->capture, c->act, ls_trace_tensor(step->in, "capture"), "capture", step->rows * c->config.fc_in, err);
-}
-
-static ls_status run_draft_write(gpu_context *c, const ls_step *step, ls_error *err) {
-  int64_t count = c->config.layers * step->rows * c->config.kv_dim;
-  LS_TRY(upload_tensor(c, c->k_rows, c->act, ls_trace_tensor(step->in, "k"), "k", count, err));
-  LS_TRY(upload_tensor(c, c->v_rows, c->act, ls_trace_tensor(step->in, "v"), "v", count, err));
-  c->draft_base = step->base;
-  LS_TRY(refresh_positions(c, err));
-  const ls_gpu_ring ring = ring_at(c, DRAFT_BASE);
-  const ls_gpu_kv_rows dense = dense_rows(c, true, true, step->rows);
-  DEVICE_TRY(ls_gpu_ring_scatter(&ring, &dense, step->rows, c->stream));
-  return LS_OK;
-}
-
-static ls_status run_context_write(gpu_context *c, const ls_step *step, const ls_trace *given, ls_trace *out, ls_error *err) {
-  LS_TRY(refresh_positions(c, err));
-  c->combines = c->capture;
-  if (out || given) return run_stages(c, step->rows, given, out, err);
-  return replay(c, step->rows, err);
-}
-
-static ls_status step_context(void *context, const ls_step *step, const ls_trace *given, ls_trace *out, bool out_rings, ls_error *err) {
-  gpu_context *c = (gpu_context *)context;
-  ls_dflash_state next;
-  lsg_set_schedule(c->schedule);
-  ls_status decision = ls_dflash_decide(&c->config, &c->state, step, &next, err);
-  if (decision != LS_OK && decision != LS_REFUSED) return decision;
-  if (decision == LS_OK) {
-    switch (step->op) {
-      case LS_OP_CAPTURE:
-        LS_TRY(run_capture(c, step, err));
-        break;
-      case LS_OP_DRAFT_WRITE:
-        LS_TRY(run_draft_write(c, step, err));
-        break;
-      case LS_OP_CONTEXT_WRITE:
-        LS_TRY(run_context_write(c, step, given, out, err));
-        break;
-      default:
-        break; /* rewind changes no row */
-    }
-    c->state = next;
-  }
-  if (out && out_rings) LS_TRY(record_rings(c, out, err));
-  return decision;
-}
-
-/* ---- state ---- */
-
-static ls_status save_scalar(ls_trace *state, const char *name, int64_t value, ls_error *err) {
-  const int64_t one = 1;
-  ls_tensor t;
-  LS_TRY(ls_trace_add(state, name, LS_I64, 1, &one, &t, err));
-  *(int64_t *)t.data = value;
-  return LS_OK;
-}
-
-static ls_status save_context(void *context, ls_trace *state, ls_error *err) {
-  gpu_context *c = (gpu_context *)context;
-  const int64_t dim[2] = {c->config.max_rows, c->config.fc_in};
-  LS_TRY(record_rings(c, state, err));
-  LS_TRY(record(c, state, "capture", c->capture, 2, dim, 0.0, err));
-  LS_TRY(save_scalar(state, "cursor", c->state.cursor, err));
-  LS_TRY(save_scalar(state, "capture_base", c->state.capture_base, err));
-  return save_scalar(state, "capture_rows", c->state.capture_rows, err);
-}
-
-static ls_status load_scalar(int64_t *value, const ls_trace *state, const char *name, int64_t most, ls_error *err) {
-  const ls_tensor *t = ls_trace_tensor(state, name);
-  if (!t) return LS_OK;
-  double v = ls_tensor_count(t) == 1 ? ls_tensor_get(t, 0) : -1.0;
-  if (!(v >= 0.0 && v <= (double)most))
-    return ls_fail(err, LS_BAD_FIXTURE, "state: %s: expected one value in 0 .. %lld, found %g", name, (long long)most, v);
-  *value = (int64_t)v;
-  return LS_OK;
-}
-
-static ls_status load_context(void *context, const ls_trace *state, ls_error *err) {
-  gpu_context *c = (gpu_context *)context;
-  const ls_dflash_config *d = &c->config;
-  ls_dflash_state loaded = {0, 0, 0};
-  const int64_t limit = (int64_t)1 << 31;
-  LS_TRY(load_scalar(&loaded.cursor, state, "cursor", limit, err));
-  LS_TRY(load_scalar(&loaded.capture_base, state, "capture_base", limit, err));
-  LS_TRY(load_scalar(&loaded.capture_rows, state, "capture_rows", limit, err));
-  LS_TRY(ls_dflash_state_check(d, &loaded, err));
-
-  LS_TRY(zero_state(c, err));
-  LS_TRY(poison_scratch(c, err));
-  const ls_tensor *t = ls_trace_tensor(state, "k_ring");
-  if (t) LS_TRY(upload_tensor(c, c->k_ring, c->act, t, "k_ring", ring_count(d), err));
-  t = ls_trace_tensor(state, "v_ring");
-  if (t) LS_TRY(upload_tensor(c, c->v_ring, c->act, t, "v_ring", ring_count(d), err));
-  t = ls_trace_tensor(state, "capture"); /* the whole buffer, or its first rows */
-  if (t) {
-    int64_t rows = t->dim[0] < d->max_rows ? t->dim[0] : d->max_rows;
-    LS_TRY(upload_tensor(c, c->capture, c->act, t, "capture", rows * d->fc_in, err));
-  }
-  DEVICE_TRY(lsg_sync(c->stream));
-  c->state = loaded;
-  return LS_OK;
-}
-
-/* ---- what it says of itself ---- */
-
-static ls_stage_kind linear_stage(int64_t rows, int64_t n, int64_t k) {
+ls_stage_kind gpu_linear_stage(int64_t rows, int64_t n, int64_t k) {
   return ls_gpu_linear_kind(rows, n, k) == LS_GPU_LINEAR_LIBRARY ? LS_GPU_LIBRARY : LS_STAGE_OWN;
 }
 
-static ls_stage_kind stage_kind(void *context, const ls_step *step, const char *stage) {
-  const ls_dflash_config *d = &((gpu_context *)context)->config;
-  if (strcmp(stage, "k_ring") == 0 || strcmp(stage, "v_ring") == 0) return LS_STAGE_OWN;
-  if (step->op != LS_OP_CONTEXT_WRITE) return LS_STAGE_ABSENT;
-  if (strcmp(stage, "ctx_combined") == 0) return linear_stage(step->rows, d->hidden, d->fc_in);
-  if (strcmp(stage, "k_proj") == 0 || strcmp(stage, "v_proj") == 0) return linear_stage(step->rows, kv_channels(d), d->hidden);
-  if (strcmp(stage, "k_norm") == 0) return LS_STAGE_FUSED;
-  return strcmp(stage, "ctx_normed") == 0 || strcmp(stage, "k_rope") == 0 ? LS_STAGE_OWN : LS_STAGE_ABSENT;
+/* ---- the path of whichever layer ---- */
+
+struct path_context {
+  const ls_path *layer;
+  void *ctx;
+};
+
+static void close_path(void *context) {
+  path_context *c = (path_context *)context;
+  if (!c) return;
+  c->layer->close(c->ctx);
+  free(c);
 }
 
-static const char *describe(void *context) { return ((gpu_context *)context)->text; }
+static ls_status open_path(void **context, const ls_config *config, const ls_trace *weights, const ls_path_options *options,
+                           ls_error *err) {
+  *context = NULL;
+  const ls_path *layer = config->layer == &ls_layer_dflash_context_kv ? &gpu_dflash_path
+                         : config->layer == &ls_layer_attn_v41        ? &gpu_attn_path
+                                                                      : NULL;
+  if (!layer)
+    return ls_fail(err, LS_UNAVAILABLE, "path " LS_GPU_NAME ": layer %s is not implemented",
+                   config->layer ? config->layer->name : "(none)");
+  if (options && options->precision != LS_PRECISION_ACT)
+    return ls_fail(err, LS_UNAVAILABLE, "path " LS_GPU_NAME ": float64 precision exists on the reference path only");
+  path_context *c = (path_context *)calloc(1, sizeof *c);
+  if (!c) return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": out of memory");
+  c->layer = layer;
+  ls_status status = layer->open(&c->ctx, config, weights, options, err);
+  if (status == LS_OK)
+    *context = c;
+  else
+    free(c);
+  return status;
+}
+
+static ls_status step_path(void *context, const ls_step *step, const ls_trace *given, ls_trace *out, bool out_rings, ls_error *err) {
+  path_context *c = (path_context *)context;
+  return c->layer->step(c->ctx, step, given, out, out_rings, err);
+}
+
+static ls_status save_path(void *context, ls_trace *state, ls_error *err) {
+  path_context *c = (path_context *)context;
+  return c->layer->save(c->ctx, state, err);
+}
+
+static ls_status load_path(void *context, const ls_trace *state, ls_error *err) {
+  path_context *c = (path_context *)context;
+  return c->layer->load(c->ctx, state, err);
+}
+
+static ls_stage_kind stage_kind_path(void *context, const ls_step *step, const char *stage) {
+  path_context *c = (path_context *)context;
+  return c->layer->stage_kind(c->ctx, step, stage);
+}
+
+static const char *describe_path(void *context) {
+  path_context *c = (path_context *)context;
+  return c->layer->describe(c->ctx);
+}
 
 }  // namespace LSG_NS
 
 extern "C" {
 
 const ls_path LS_GPU_PATH = {
-    LS_PATH_ABI,          LS_GPU_NAME,        LSG_NS::open_context, LSG_NS::step_context,  LSG_NS::save_context,
-    LSG_NS::load_context, LSG_NS::stage_kind, LSG_NS::describe,     LSG_NS::close_context,
+    LS_PATH_ABI,        LS_GPU_NAME,       LSG_NS::open_path,       LSG_NS::step_path,
+    LSG_NS::save_path,  LSG_NS::load_path, LSG_NS::stage_kind_path, LSG_NS::describe_path,
+    LSG_NS::close_path,
 };
 
 ls_status LS_GPU_AVAILABLE(ls_error *err) {
