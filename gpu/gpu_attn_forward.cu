@@ -322,7 +322,7 @@ static ls_status window(forward *f, ls_error *err) {
   const ls_attn_config *a = f->a;
   attn_layer *l = f->l;
   bool given_kv;
-  DEVICE_TRY(ls_gpu_kv_rows(c->kv, l->window, c->kv_proj, l->kv_norm, (float)a->norm_eps, l->freq, f->m, a->head_dim, a->rope_head_dim,
+  DEVICE_TRY(ls_gpu_attn_kv(c->kv, l->window, c->kv_proj, l->kv_norm, (float)a->norm_eps, l->freq, f->m, a->head_dim, a->rope_head_dim,
                             a->window_size, c->step, f->stream));
   LS_TRY(done(f, "kv", c->kv, &given_kv, err));
   if (given_kv) DEVICE_TRY(ls_gpu_window_store(l->window, c->kv, f->m, a->head_dim, a->window_size, c->step, f->stream));

@@ -58,8 +58,8 @@ static ls_gpu_ring ring_at(const dflash_context *c, int which_base) {
   return ring;
 }
 
-static ls_gpu_ring_rows dense_rows(const dflash_context *c, bool k, bool v, int64_t rows) {
-  ls_gpu_ring_rows dense = {k ? c->k_rows : NULL, v ? c->v_rows : NULL, rows * c->config.kv_dim, c->config.kv_dim};
+static ls_gpu_kv_rows dense_rows(const dflash_context *c, bool k, bool v, int64_t rows) {
+  ls_gpu_kv_rows dense = {k ? c->k_rows : NULL, v ? c->v_rows : NULL, rows * c->config.kv_dim, c->config.kv_dim};
   return dense;
 }
 
@@ -228,7 +228,7 @@ static ls_status record_slots(dflash_context *c, ls_trace *out, const char *k_na
                               ls_error *err) {
   const int64_t dim[3] = {c->config.layers, rows, c->config.kv_dim};
   const ls_gpu_ring ring = ring_at(c, CAPTURE_BASE);
-  const ls_gpu_ring_rows dense = dense_rows(c, k_name != NULL, v_name != NULL, rows);
+  const ls_gpu_kv_rows dense = dense_rows(c, k_name != NULL, v_name != NULL, rows);
   DEVICE_TRY(ls_gpu_ring_gather(&dense, &ring, rows, c->device.stream));
   if (k_name) LS_TRY(record(c, out, k_name, c->k_rows, 3, dim, seconds, err));
   if (v_name) LS_TRY(record(c, out, v_name, c->v_rows, 3, dim, seconds, err));
@@ -266,7 +266,7 @@ static ls_status take_given(dflash_context *c, int stage, int64_t rows, const ls
       if (!t) return LS_OK;
       LS_TRY(gpu_upload_tensor(&c->device, c->k_rows, c->act, t, "k_proj", d->layers * rows * d->kv_dim, err));
       const ls_gpu_ring ring = ring_at(c, CAPTURE_BASE);
-      const ls_gpu_ring_rows dense = dense_rows(c, true, false, rows);
+      const ls_gpu_kv_rows dense = dense_rows(c, true, false, rows);
       DEVICE_TRY(ls_gpu_ring_scatter(&ring, &dense, rows, c->device.stream));
       return LS_OK;
     }
@@ -338,7 +338,7 @@ static ls_status run_draft_write(dflash_context *c, const ls_step *step, ls_erro
   c->draft_base = step->base;
   LS_TRY(refresh_positions(c, err));
   const ls_gpu_ring ring = ring_at(c, DRAFT_BASE);
-  const ls_gpu_ring_rows dense = dense_rows(c, true, true, step->rows);
+  const ls_gpu_kv_rows dense = dense_rows(c, true, true, step->rows);
   DEVICE_TRY(ls_gpu_ring_scatter(&ring, &dense, step->rows, c->device.stream));
   return LS_OK;
 }

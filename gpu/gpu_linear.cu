@@ -373,7 +373,7 @@ lsg_status ls_gpu_linear_to_ring(bool bf16, const ls_gpu_ring *ring, const uint1
   if (ls_gpu_linear_kind(rows, n, k) != LS_GPU_LINEAR_LIBRARY) return own(*ring, x, w, shape_of(bf16, rows, 1, n, k), stream);
   lsg_status status = lsg_gemm_run(gemm, bf16, workspace, x, w, rows, n, k, n, k, k, stream);
   if (status != LSG_OK) return status;
-  ls_gpu_ring_rows from = {workspace, workspace + ring->kv_dim, 2 * ring->kv_dim, n};
+  ls_gpu_kv_rows from = {workspace, workspace + ring->kv_dim, 2 * ring->kv_dim, n};
   return ls_gpu_ring_scatter(ring, &from, rows, stream);
 }
 

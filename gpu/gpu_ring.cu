@@ -8,7 +8,7 @@ enum { RING_THREADS = 256 };
 /* Grid (rows, layers). to_ring: rows -> slots, else slots -> rows. */
 template <bool to_ring>
 LSG_KERNEL(RING_THREADS)
-void ring_copy_kernel(ls_gpu_ring ring, ls_gpu_ring_rows rows) {
+void ring_copy_kernel(ls_gpu_ring ring, ls_gpu_kv_rows rows) {
   int64_t row = lsg_block_x(), layer = lsg_block_y(), slot = ring_slot(ring, row);
   for (int which = 0; which < 2; which++) {
     uint16_t *dense = which ? rows.v : rows.k, *in_ring = ring_place(ring, which ? ring.v : ring.k, layer, slot, 0);
@@ -20,11 +20,11 @@ void ring_copy_kernel(ls_gpu_ring ring, ls_gpu_ring_rows rows) {
   }
 }
 
-lsg_status ls_gpu_ring_scatter(const ls_gpu_ring *ring, const ls_gpu_ring_rows *from, int64_t rows, lsg_stream stream) {
+lsg_status ls_gpu_ring_scatter(const ls_gpu_ring *ring, const ls_gpu_kv_rows *from, int64_t rows, lsg_stream stream) {
   return LSG_LAUNCH(ring_copy_kernel<true>, lsg_grid(rows, ring->layers), RING_THREADS, 0, stream, *ring, *from);
 }
 
-lsg_status ls_gpu_ring_gather(const ls_gpu_ring_rows *to, const ls_gpu_ring *ring, int64_t rows, lsg_stream stream) {
+lsg_status ls_gpu_ring_gather(const ls_gpu_kv_rows *to, const ls_gpu_ring *ring, int64_t rows, lsg_stream stream) {
   return LSG_LAUNCH(ring_copy_kernel<false>, lsg_grid(rows, ring->layers), RING_THREADS, 0, stream, *ring, *to);
 }
 

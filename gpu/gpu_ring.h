@@ -20,7 +20,7 @@ typedef struct {
 typedef struct {
   uint16_t *k, *v;
   int64_t layer_stride, row_stride;
-} ls_gpu_ring_rows;
+} ls_gpu_kv_rows;
 
 /* The slot of a row of the run. */
 LSG_DEVICE int64_t ring_slot(const ls_gpu_ring &ring, int64_t row) { return (*ring.base + row) % ring.capacity; }
@@ -31,8 +31,8 @@ LSG_DEVICE uint16_t *ring_place(const ls_gpu_ring &ring, uint16_t *which, int64_
 }
 
 /* rows <= ring.capacity. A NULL k or v is left out. */
-lsg_status ls_gpu_ring_scatter(const ls_gpu_ring *ring, const ls_gpu_ring_rows *from, int64_t rows, lsg_stream stream);
-lsg_status ls_gpu_ring_gather(const ls_gpu_ring_rows *to, const ls_gpu_ring *ring, int64_t rows, lsg_stream stream);
+lsg_status ls_gpu_ring_scatter(const ls_gpu_ring *ring, const ls_gpu_kv_rows *from, int64_t rows, lsg_stream stream);
+lsg_status ls_gpu_ring_gather(const ls_gpu_kv_rows *to, const ls_gpu_ring *ring, int64_t rows, lsg_stream stream);
 
 }  // namespace LSG_NS
 

@@ -192,7 +192,7 @@ Test(gpu_ring, a_gather_returns_what_a_scatter_wrote) {
       device<uint16_t> k_back(std::vector<uint16_t>(k.size())), v_back(std::vector<uint16_t>(v.size(), 77));
       device<int64_t> position({base});
       ls_gpu_ring ring = {k_ring, v_ring, position, layers, capacity, kv_dim};
-      ls_gpu_ring_rows from = {dk, dv, rows * kv_dim, kv_dim}, to = {k_back, NULL, rows * kv_dim, kv_dim};
+      ls_gpu_kv_rows from = {dk, dv, rows * kv_dim, kv_dim}, to = {k_back, NULL, rows * kv_dim, kv_dim};
       expect_launched(ls_gpu_ring_scatter(&ring, &from, rows, stream()));
       expect_launched(ls_gpu_ring_gather(&to, &ring, rows, stream()));
       cr_assert(k_back.download() == k);
