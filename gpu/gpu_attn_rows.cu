@@ -206,7 +206,7 @@ typedef struct {
   int64_t heads, width, rope_dim;
   int64_t block_heads; /* heads of a block; block (t, i) has heads i * block_heads .. of row t */
   int64_t skipped;     /* elements at the start of each head that are left alone, a multiple of 8 */
-  int64_t inverse;     /* 0 or 1; a bool would leave padding, which the emulator may take for a host address */
+  bool inverse;
   const ls_gpu_attn_step *step;
 } head_job;
 
@@ -258,13 +258,13 @@ static lsg_status launch_heads(head_job job, int64_t m, lsg_stream stream) {
 lsg_status ls_gpu_rope_heads(uint16_t *y, const uint16_t *x, const float *freq, int64_t m, int64_t heads, int64_t width, int64_t rope_dim,
                              bool inverse, const ls_gpu_attn_step *step, lsg_stream stream) {
   const int64_t skipped = y == x ? (width - rope_dim) / QUANT_UNIT * QUANT_UNIT : 0; /* in place the rest is where it belongs */
-  const head_job job = {y, x, freq, heads, width, rope_dim, 0, skipped, inverse ? 1 : 0, step};
+  const head_job job = {y, x, freq, heads, width, rope_dim, 0, skipped, inverse, step};
   return launch_heads<QUANT_NONE>(job, m, stream);
 }
 
 lsg_status ls_gpu_index_q(uint16_t *index_q, const uint16_t *proj, const float *freq, int64_t m, int64_t heads, int64_t width,
                           int64_t rope_dim, const ls_gpu_attn_step *step, lsg_stream stream) {
-  const head_job job = {index_q, proj, freq, heads, width, rope_dim, 0, 0, 0, step};
+  const head_job job = {index_q, proj, freq, heads, width, rope_dim, 0, 0, false, step};
   return launch_heads<QUANT_FP4>(job, m, stream);
 }
 

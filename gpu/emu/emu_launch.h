@@ -30,11 +30,23 @@ lsg_status emu_launch(const char *name, std::unique_ptr<emu_call> call, lsg_dim3
                       lsg_stream stream);
 lsg_status emu_out_of_memory(const char *what);
 
+/* What stands between the members of a struct is whatever was on the caller's stack, and may look like a host address. */
+template <typename T>
+inline void emu_clear_padding(T &value) {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding)
+  if constexpr (std::is_class_v<T>) __builtin_clear_padding(&value);
+#endif
+#endif
+  (void)value;
+}
+
 template <typename... P>
 class emu_kernel_call final : public emu_call {
  public:
   emu_kernel_call(void (*kernel)(P...), P... p) : kernel_(kernel), values_(p...) {
     static_assert((std::is_trivially_copyable_v<P> && ...), "kernel arguments are pointers, scalars and plain structs");
+    std::apply([](P &...value) { (emu_clear_padding(value), ...); }, values_);
     describe(std::index_sequence_for<P...>());
   }
   void invoke() const override { std::apply(kernel_, values_); }
