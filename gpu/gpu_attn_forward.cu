@@ -238,12 +238,12 @@ static ls_status done(forward *f, const char *name, void *device, bool *replaced
 }
 
 /* The same for `width` columns of the list. Row by row it goes through host memory that holds what lies between them too. */
-static ls_status done_columns(forward *f, const char *name, int32_t *first, ls_error *err) {
+static ls_status done_columns(forward *f, const char *name, int32_t *first, bool replace, ls_error *err) {
   const ls_tensor_spec *spec = spec_of(f, name);
   if (!spec) return LS_OK;
   const int64_t width = spec->dim[1], ld = f->list_ld, count = (f->m - 1) * ld + width;
   const size_t bytes = (size_t)count * sizeof(int32_t);
-  const ls_tensor *from = ls_trace_tensor(f->given, name);
+  const ls_tensor *from = replace ? ls_trace_tensor(f->given, name) : NULL;
   ls_record *record;
   LS_TRY(close_record(f, name, &record, err));
   if (record || from) {
@@ -328,7 +328,7 @@ static ls_status window(forward *f, ls_error *err) {
   if (given_kv) DEVICE_TRY(ls_gpu_window_store(l->window, c->kv, f->m, a->head_dim, a->window_size, c->step, f->stream));
   LS_TRY(done(f, "window", l->window, NULL, err));
   DEVICE_TRY(ls_gpu_window_idx(f->list, f->list_ld, f->m, f->plan.wk, a->window_size, c->step, f->stream));
-  return done_columns(f, "window_idx", f->list, err);
+  return done_columns(f, "window_idx", f->list, true, err);
 }
 
 /* 6. at ratio r > 1: kv32 = x . wkv^T, score32 = x . wgate^T, pooled group by group */
@@ -395,7 +395,7 @@ static ls_status select_rows(forward *f, ls_error *err) {
   }
   DEVICE_TRY(ls_gpu_topk(f->list + p->wk, f->list_ld, f->k_most, c->index_score, p->masked ? c->candidates : NULL, f->m, f->n_most,
                          a->index_topk, c->select_scratch, c->step, f->stream));
-  return done_columns(f, "compress_idx", f->list + p->wk, err);
+  return done_columns(f, "compress_idx", f->list + p->wk, true, err);
 }
 
 /* 9. compress_kv [g, head_dim] at the groups' positions, into the cache */
@@ -417,7 +417,7 @@ static ls_status attend(forward *f, ls_error *err) {
   const ls_attn_config *a = f->a;
   const uint16_t *rows_a = f->plan.start_pos == 0 ? c->kv : f->l->window;
   bool given_o;
-  LS_TRY(done_columns(f, "idx", f->list, err));
+  LS_TRY(done_columns(f, "idx", f->list, false, err));
   LS_TRY(replace_list(f, err));
   DEVICE_TRY(ls_gpu_sparse_attn(f->out || f->given ? c->sparse_o : NULL, c->o_rot, c->q, rows_a, f->list, f->list_ld,
                                 f->plan.wk + f->k_most, f->l->attn_sink, f->l->freq, f->m, a->n_heads, a->head_dim, a->rope_head_dim,

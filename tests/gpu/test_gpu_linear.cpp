@@ -111,6 +111,53 @@ Test(gpu_linear, a_row_has_the_same_bits_at_any_row_count_and_index) {
   }
 }
 
+/* Groups side by side, at row counts of every kind of kernel. */
+Test(gpu_linear, a_grouped_product_has_the_bits_of_each_group_alone) {
+  const int64_t groups = 3, n = 37, inner[] = {72, 51}, all_rows[] = {1, 9, 16, 17, 70};
+  for (int64_t k : inner) {
+    for (int64_t rows : all_rows) {
+      auto x = values(true, rows * groups * k, 11), w = values(true, groups * n * k, 12);
+      device<uint16_t> dx(x, "x"), dw(w, "w"), dy(std::vector<uint16_t>((size_t)(rows * groups * n), 0x7FFF), "y");
+      expect_launched(ls_gpu_linear_grouped(true, dy, dx, dw, rows, groups, n, k, library(), stream()));
+      auto y = dy.download();
+      for (int64_t g = 0; g < groups; g++) {
+        std::vector<uint16_t> part;
+        for (int64_t r = 0; r < rows; r++) part.insert(part.end(), x.begin() + (r * groups + g) * k, x.begin() + (r * groups + g + 1) * k);
+        auto alone = linear(true, part, std::vector<uint16_t>(w.begin() + g * n * k, w.begin() + (g + 1) * n * k), rows, n, k);
+        for (int64_t i = 0; i < rows * n; i++)
+          cr_assert_eq(y[(size_t)((i / n * groups + g) * n + i % n)], alone[(size_t)i], "%ld rows of %ld, group %ld, element %ld",
+                       (long)rows, (long)k, (long)g, (long)i);
+      }
+    }
+  }
+}
+
+Test(gpu_linear, parts_have_the_bits_of_each_projection_alone) {
+  const int64_t n[] = {40, 7, 65, 3}, inner[] = {72, 51}, all_rows[] = {1, 5, 8, 16, 17};
+  for (int64_t k : inner) {
+    for (int64_t rows : all_rows) {
+      for (int parts = 1; parts <= LS_GPU_MOST_PARTS; parts++) {
+        int64_t channels = 0;
+        for (int i = 0; i < parts; i++) channels += n[i];
+        auto x = values(true, rows * k, 21), w = values(true, channels * k, 22);
+        device<uint16_t> dx(x, "x"), dw(w, "w");
+        std::vector<device<uint16_t> *> y;
+        ls_gpu_part part[LS_GPU_MOST_PARTS];
+        for (int i = 0; i < parts; i++) {
+          y.push_back(new device<uint16_t>(std::vector<uint16_t>((size_t)(rows * n[i]), 0x7FFF), "part"));
+          part[i] = {*y.back(), n[i]};
+        }
+        expect_launched(ls_gpu_linear_parts(true, part, parts, dx, dw, rows, k, library(), stream()));
+        for (int64_t i = 0, first = 0; i < parts; first += n[i++]) {
+          auto alone = linear(true, x, std::vector<uint16_t>(w.begin() + first * k, w.begin() + (first + n[i]) * k), rows, n[i], k);
+          cr_assert(y[(size_t)i]->download() == alone, "%ld rows of %ld, part %ld of %d", (long)rows, (long)k, (long)i, parts);
+        }
+        for (auto *p : y) delete p;
+      }
+    }
+  }
+}
+
 Test(gpu_linear, a_nan_stays_in_its_row_and_channel) {
   const int64_t rows = 5, n = 20, k = 100;
   auto x = values(true, rows * k, 1), w = values(true, n * k, 2);
