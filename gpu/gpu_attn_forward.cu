@@ -237,7 +237,8 @@ static ls_status done(forward *f, const char *name, void *device, bool *replaced
   return open_record(f, err);
 }
 
-/* The same for `width` columns of the list. Row by row it goes through host memory that holds what lies between them too. */
+/* The same for columns of the list, given ones taking their place only where `replace`. They go through host memory that holds
+ * what lies between them too. */
 static ls_status done_columns(forward *f, const char *name, int32_t *first, bool replace, ls_error *err) {
   const ls_tensor_spec *spec = spec_of(f, name);
   if (!spec) return LS_OK;
