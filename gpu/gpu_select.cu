@@ -59,7 +59,8 @@ LSG_DEVICE void load8(uint32_t v[8], const uint16_t *from, int exist, uint32_t n
   }
 }
 
-/* ---- what is selected: a job has job_items, _k, _prepare, _ranks, _write, _finish and _write_end ---- */
+/* ---- what is selected: a job has job_items, _k, _prepare, _ranks, _write, _finish and _write_end ----
+ * What is passed to a kernel has 64-bit members only: the emulator looks for host pointers in every eight bytes, padding included. */
 
 /* Positions by their scores, inside a mask where there is one. */
 typedef struct {
@@ -67,7 +68,7 @@ typedef struct {
   const uint16_t *score;
   const uint8_t *mask;
   int64_t ld, k_most, n_most, topk;
-  bool vector; /* rows of score and mask are 16-byte aligned */
+  int64_t vector; /* rows of score and mask are 16-byte aligned */
 } topk_job;
 
 LSG_DEVICE int job_items(const topk_job &, const ls_gpu_attn_step *step, int64_t t) { return (int)attn_visible(step, t); }
@@ -115,7 +116,7 @@ typedef struct {
   uint16_t *rank; /* [m, ranks_ld] */
   const uint16_t *score;
   int64_t ranks_ld, n_most, block, topk;
-  bool vector; /* blocks of eight, rows of score and mask 16-byte aligned */
+  int64_t vector; /* blocks of eight, rows of score and mask 16-byte aligned */
 } candidate_job;
 
 LSG_DEVICE int job_items(const candidate_job &job, const ls_gpu_attn_step *step, int64_t t) {
@@ -190,10 +191,10 @@ LSG_DEVICE uint32_t warp_scan(uint32_t v LSG_SITE) {
 
 /* How a row is cut, and the scratch of rows of several slices (NULL where there is one). */
 typedef struct {
-  int slice, slices; /* items of one (a multiple of WARP_ITEMS), how many in a row of n_most's length */
-  uint32_t *high;    /* [m, HIGH_BINS] */
-  uint32_t *cut;     /* [m, 2]: the k-th's bin of the upper bits, and which one in it (from the best) the k-th is */
-  uint32_t *counts;  /* [m, slices, COUNTS] */
+  int64_t slice, slices; /* items of one (a multiple of WARP_ITEMS), how many in a row of n_most's length */
+  uint32_t *high;        /* [m, HIGH_BINS] */
+  uint32_t *cut;         /* [m, 2]: the k-th's bin of the upper bits, and which one in it (from the best) the k-th is */
+  uint32_t *counts;      /* [m, slices, COUNTS] */
 } select_rows;
 
 /* In which bin of the upper bits the k-th best is and which one in it, into cut; bin 0, which no rank is in, and "none" where fewer than k
@@ -238,12 +239,13 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
   LSG_SHARED(uint32_t, cut, 2);
   LSG_SHARED(uint32_t, sum, 3); /* of the row, or of the slice: ranks in higher bins; before this slice: above bar, at bar */
   const int64_t t = lsg_block_x();
-  const int slice = (int)lsg_block_y(), slice_first = slice * rows.slice, items = job_items(job, step, t);
+  const int row_slices = (int)rows.slices, slice_items = (int)rows.slice;
+  const int slice = (int)lsg_block_y(), slice_first = slice * slice_items, items = job_items(job, step, t);
   const int lane = lsg_lane(), warp = lsg_warp();
 
   /* this warp's part of the slice */
-  const int part = (rows.slice + SELECT_WARPS * WARP_ITEMS - 1) / (SELECT_WARPS * WARP_ITEMS) * WARP_ITEMS;
-  const int part_first = slice_first + warp * part, slice_end = slice_first + rows.slice;
+  const int part = (slice_items + SELECT_WARPS * WARP_ITEMS - 1) / (SELECT_WARPS * WARP_ITEMS) * WARP_ITEMS;
+  const int part_first = slice_first + warp * part, slice_end = slice_first + slice_items;
   const int part_end = part_first + part < slice_end ? part_first + part : slice_end;
   const int count_end = part_end < items ? part_end : items;
   uint32_t rank[8];
@@ -292,7 +294,7 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
     if (lane == 0) lsg_atomic_add(&sum[0], higher);
     lsg_barrier();
     if constexpr (phases == LOW) {
-      uint32_t *counts = rows.counts + (t * rows.slices + slice) * COUNTS;
+      uint32_t *counts = rows.counts + (t * row_slices + slice) * COUNTS;
       if (lsg_thread() < LOW_BINS) counts[lsg_thread()] = low[lsg_thread()];
       if (lsg_thread() == LOW_BINS) counts[LOW_BINS] = sum[0];
       if (lsg_thread() < 2 && slice == 0) rows.cut[t * 2 + lsg_thread()] = cut[lsg_thread()];
@@ -302,9 +304,9 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
   if constexpr ((phases & WRITE) != 0) {
     const int write_end = job_write_end(job, items);
     if (slice_first >= write_end && slice > 0) return;
-    const uint32_t *counts = rows.counts + t * rows.slices * COUNTS;
+    const uint32_t *counts = rows.counts + t * row_slices * COUNTS;
     if constexpr (phases == WRITE) {
-      const int counted = items > 0 ? (items + rows.slice - 1) / rows.slice : 1; /* slices that LOW did not leave at once */
+      const int counted = items > 0 ? (items + slice_items - 1) / slice_items : 1; /* slices that LOW did not leave at once */
       if (lsg_thread() < LOW_BINS) low[lsg_thread()] = 0;
       if (lsg_thread() < 3) sum[lsg_thread()] = 0;
       if (lsg_thread() < 2) cut[lsg_thread()] = rows.cut[t * 2 + lsg_thread()];
@@ -329,7 +331,7 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
 
     if constexpr (phases == WRITE) { /* what the slices before this one have */
       uint32_t above = 0, equal = 0;
-      for (int s = warp; s < slice && s * rows.slice < items; s += SELECT_WARPS) {
+      for (int s = warp; s < slice && s * slice_items < items; s += SELECT_WARPS) {
         const uint32_t v = counts[s * COUNTS + lane];
         if ((uint32_t)lane > bar_low) above += v;
         if ((uint32_t)lane == bar_low) equal += v;
@@ -392,7 +394,7 @@ template <class job_t>
 static lsg_status select_launch(const job_t &job, int64_t items, int64_t m, int64_t n_most, void *scratch, const ls_gpu_attn_step *step,
                                 lsg_stream stream) {
   const int64_t most = most_slices(n_most), slice = rounded_up((items + most - 1) / most, WARP_ITEMS);
-  select_rows rows = {(int)slice, (int)((items + slice - 1) / slice), nullptr, nullptr, nullptr};
+  select_rows rows = {slice, (items + slice - 1) / slice, nullptr, nullptr, nullptr};
   const lsg_dim3 grid = lsg_grid(m, rows.slices);
   if (rows.slices == 1) return LSG_LAUNCH((select_kernel<job_t, ALL>), grid, SELECT_THREADS, 0, stream, job, rows, step);
 
