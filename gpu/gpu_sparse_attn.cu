@@ -49,7 +49,9 @@ struct sparse_shape {
   };
 };
 
-/* What both kernels need to know. partial [m, parts, heads, dim], part_stats [m, parts, heads, 2]: maximum and denominator. */
+/* What both kernels need to know. partial [m, parts, heads, dim], of each 16 columns in the order of the sums' fragments: 0 1 8 9, 2 3 10
+ * 11,
+ * ..., a lane's four together. part_stats [m, parts, heads, 2]: maximum and denominator. */
 typedef struct {
   uint16_t *sparse_o, *o_rot;
   const uint16_t *q, *rows_a;
@@ -345,10 +347,10 @@ void sparse_attn_kernel(sparse_args a) {
         const int head = i * 16 + h * 8 + g;
         LSG_UNROLL
         for (int pair = 0; pair < S::PAIRS; pair++) {
-          const int column = (pair * S::WARPS + warp) * 16 + quad * 2;
+          const int column = (pair * S::WARPS + warp) * 16;
           if (column >= dim || head >= left) break;
-          LSG_UNROLL
-          for (int e = 0; e < 4; e++) partial[head * dim + column + (e >> 1) * 8 + (e & 1)] = o[i][pair][e >> 1][2 * h + (e & 1)];
+          const float four[4] = {o[i][pair][0][2 * h], o[i][pair][0][2 * h + 1], o[i][pair][1][2 * h], o[i][pair][1][2 * h + 1]};
+          lsg_store16(partial + head * dim + column + quad * 4, fragment_bits(four));
         }
       }
     }
@@ -399,13 +401,13 @@ void sparse_attn_kernel(sparse_args a) {
 enum { COMBINE_THREADS = 64, COMBINE_COLUMNS = 4 * COMBINE_THREADS, COMBINE_AT_ONCE = 16 };
 static_assert((int)COMBINE_THREADS >= (int)SPARSE_MOST_PARTS, "a thread a part");
 
-/* grid: m, heads, blocks of columns; a thread sums four columns. */
+/* grid: m, heads, blocks of columns; a thread sums four columns, two pairs. */
 LSG_KERNEL(COMBINE_THREADS)
 void sparse_combine_kernel(sparse_args a) {
   LSG_SHARED(float, largest, SPARSE_MOST_PARTS);
   LSG_SHARED(float, weight, SPARSE_MOST_PARTS);
   LSG_SHARED(float, denominator, SPARSE_MOST_PARTS);
-  const int64_t t = lsg_block_x(), head = lsg_block_y(), column = lsg_block_z() * COMBINE_COLUMNS + lsg_thread() * 4;
+  const int64_t t = lsg_block_x(), head = lsg_block_y(), column = lsg_block_z() * COMBINE_COLUMNS + lsg_thread() * 4; /* in partial */
   const int parts = (int)a.parts, thread = lsg_thread();
   const float *stats = a.part_stats + (t * a.parts * a.heads + head) * 2;
   if (thread < parts) {
@@ -441,19 +443,19 @@ void sparse_combine_kernel(sparse_args a) {
     }
   }
   const float inverse = sparse_inverse(maximum, total, a.sink[head], names_a_row);
-  const int64_t at = (t * a.heads + head) * a.dim + column;
+  const int64_t at = (t * a.heads + head) * a.dim;
   LSG_UNROLL
-  for (int e = 0; e < 4; e += 2) {
-    uint32_t pair = lsg_pack_bf16(o[e] * inverse, o[e + 1] * inverse);
-    if (a.sparse_o) *reinterpret_cast<uint32_t *>(a.sparse_o + at + e) = pair;
+  for (int e = 0; e < 2; e++) {
+    const int64_t first = column / 16 * 16 + column % 16 / 2 + e * 8, turned = first - (a.dim - a.rope_dim);
+    uint32_t pair = lsg_pack_bf16(o[2 * e] * inverse, o[2 * e + 1] * inverse);
+    if (a.sparse_o) *reinterpret_cast<uint32_t *>(a.sparse_o + at + first) = pair;
     if (!a.o_rot) continue;
-    const int64_t turned = (column + e - (a.dim - a.rope_dim)) / 2;
-    if (column + e >= a.dim - a.rope_dim) {
+    if (turned >= 0) {
       float s, c;
-      lsg_sincos((float)(a.step->start_pos + t) * a.freq[turned], &s, &c);
+      lsg_sincos((float)(a.step->start_pos + t) * a.freq[turned / 2], &s, &c);
       pair = turn_back(pair, c, s);
     }
-    *reinterpret_cast<uint32_t *>(a.o_rot + at + e) = pair;
+    *reinterpret_cast<uint32_t *>(a.o_rot + at + first) = pair;
   }
 }
 
