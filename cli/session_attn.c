@@ -178,9 +178,29 @@ static void discount_unwritten(const step_run *s, ls_mode mode, const ls_compare
   if (result->count > 0) ls_result_judge(result); /* where nothing is left the verdict stays what it was */
 }
 
-/* Of an index source after the candidate source only the scores inside the mask are defined. */
-static void judge_score(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
-                        const ls_tensor *mask, ls_result *result) {
+/* A slot that no step wrote is zero, on any path: it must agree, and proves nothing. */
+static void discount_empty_slots(const session *v, const step_run *s, const ls_tensor *a, const ls_tensor *b, ls_result *result) {
+  const ls_attn_plan plan = plan_of(v, s);
+  if (result->verdict != LS_PASS && result->verdict != LS_MISTRUSTED) return;
+  for (int64_t slot = 0; slot < a->dim[0]; slot++) {
+    if (ls_attn_row_of_slot(config_of(v), &plan, slot) >= 0) continue; /* written now, whatever it holds */
+    bool empty = true;
+    for (int64_t i = slot * a->dim[1]; i < (slot + 1) * a->dim[1] && empty; i++) {
+      empty = ls_tensor_get(a, i) == 0 && ls_tensor_get(b, i) == 0;
+    }
+    if (!empty) continue;
+    result->count -= a->dim[1];
+    result->zeros -= a->dim[1];
+    result->bit_equal -= a->dim[1];
+    result->rows--;
+  }
+  if (result->count > 0) ls_result_judge(result);
+}
+
+/* Of an index source after the candidate source only the scores inside the mask are defined: `mask`, else NULL. */
+static void judge_values(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
+                         const ls_tensor *mask, ls_result *result) {
+  const bool scores = strcmp(stage->name, "index_score") == 0;
   const ls_record *expected = a < 0 ? ls_trace_find(s->step.expect, stage->name) : NULL;
   const ls_trace *side_a = a < 0 ? s->step.expect : mode == LS_CASCADED ? s->cascaded[a].out : s->isolated[a].out;
   const ls_trace *side_b = mode == LS_CASCADED ? s->cascaded[b].out : s->isolated[b].out;
@@ -196,7 +216,11 @@ static void judge_score(session *v, const step_run *s, const ls_stage *stage, in
                           .rtol = expected != NULL ? expected->rtol : 0,
                           .names = attn_names(v, s, stage)};
   ls_compare_tensor(result, &args);
-  discount_unwritten(s, mode, &args, result);
+  if (scores) {
+    discount_unwritten(s, mode, &args, result);
+  } else {
+    discount_empty_slots(v, s, args.a, args.b, result);
+  }
 }
 
 static ls_status attn_special(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
@@ -224,8 +248,8 @@ static ls_status attn_special(session *v, const step_run *s, const ls_stage *sta
     selection_free(&sb);
     return status;
   }
-  if (strcmp(stage->name, "index_score") == 0) {
-    judge_score(v, s, stage, a, b, mode, bounds, rule.mask, result);
+  if (strcmp(stage->name, "index_score") == 0 || strcmp(stage->name, "window") == 0) {
+    judge_values(v, s, stage, a, b, mode, bounds, strcmp(stage->name, "window") == 0 ? NULL : rule.mask, result);
     return LS_OK;
   }
   *handled = false;
