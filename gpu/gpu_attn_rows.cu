@@ -155,8 +155,10 @@ void row_kernel(row_job job) {
     if constexpr (chunks == 0) load(v, i);
     if constexpr (norm) {
       if (at < dim) {
+        const lsg_u32x4 low = lsg_load16(job.w + at), high = lsg_load16(job.w + at + 4);
+        const uint32_t w[QUANT_UNIT] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
         LSG_UNROLL
-        for (int e = 0; e < QUANT_UNIT; e++) v[e] = round_bf16(v[e] * scale * job.w[at + e]);
+        for (int e = 0; e < QUANT_UNIT; e++) v[e] = round_bf16(v[e] * scale * lsg_from_bits(w[e]));
       }
     }
     row_rotate(v, i * ROW_CHUNK, dim - job.rope_dim, dim, job.freq, (float)position); /* nearest-even, as layers.md has it */
@@ -346,13 +348,13 @@ typedef struct {
   const ls_gpu_attn_step *step;
 } pool_job;
 
-/* Block (i, j): POOL_THREADS channels of group j. Token i of a group is a row of the step, or waits in slot i since an earlier one. The
+/* Block (j, i): POOL_THREADS channels of group j. Token i of a group is a row of the step, or waits in slot i since an earlier one. The
  * thread that may read a channel's slots, that of group 0, is the one that writes them, after. ratio: that of the job where it is known,
  * which keeps a group in registers; 0: any. */
 template <int ratio>
 LSG_KERNEL(POOL_THREADS)
 void pool_kernel(pool_job job) {
-  const int64_t c = lsg_block_x() * POOL_THREADS + lsg_thread(), j = lsg_block_y(), dim = job.dim, r = ratio > 0 ? ratio : job.ratio;
+  const int64_t c = lsg_block_y() * POOL_THREADS + lsg_thread(), j = lsg_block_x(), dim = job.dim, r = ratio > 0 ? ratio : job.ratio;
   const int64_t start = job.step->start_pos, g = job.step->g, first_group = job.step->first_row;
   if (c >= dim) return;
 
@@ -397,7 +399,7 @@ lsg_status ls_gpu_pool(uint16_t *latent_pool, float *kv_state, float *score_stat
   const pool_job job = {latent_pool, kv_state, score_state, kv32, score32, m, dim, ratio, step};
   const int64_t groups = m / ratio > 1 ? m / ratio : 1;
   auto kernel = ratio == 2 ? pool_kernel<2> : pool_kernel<0>;
-  return LSG_LAUNCH(kernel, lsg_grid((dim + POOL_THREADS - 1) / POOL_THREADS, groups), POOL_THREADS, 0, stream, job);
+  return LSG_LAUNCH(kernel, lsg_grid(groups, (dim + POOL_THREADS - 1) / POOL_THREADS), POOL_THREADS, 0, stream, job);
 }
 
 /* ---- 6: y = x . W^T with float32 weights ---- */
@@ -462,12 +464,11 @@ void linear_f32_stream_kernel(float *y, const uint16_t *x, const float *w, int64
     float *w_to = w_stages + stage % F32_STREAM_STAGES * F32_STREAM_W;
     uint16_t *x_to = x_stages + stage % F32_STREAM_STAGES * (rows * F32_STREAM_K);
     const int64_t from = stage * F32_STREAM_K;
-    LSG_UNROLL
-    for (int i = 0; i < F32_STREAM_W / 4 / F32_STREAM_THREADS; i++) {
-      const int piece = lsg_thread() + i * F32_STREAM_THREADS, channel = piece / 256, p = piece % 256;
-      piece_load<vector>(w_to + channel * F32_STREAM_K + w_piece(p / 8, p % 8), w, first + channel, first + channel < n, from + p * 4, k);
+    for (int channel = 0; channel < F32_STREAM_CHANNELS; channel++) {
+      LSG_UNROLL
+      for (int p = lsg_thread(); p < F32_STREAM_K / 4; p += F32_STREAM_THREADS)
+        piece_load<vector>(w_to + channel * F32_STREAM_K + w_piece(p / 8, p % 8), w, first + channel, first + channel < n, from + p * 4, k);
     }
-    LSG_UNROLL
     for (int row = 0; row < rows; row++) {
       const int p = lsg_thread();
       piece_load<vector>(x_to + row * F32_STREAM_K + x_piece(p / 4, p % 4), x, row, row < m, from + p * 8, k);

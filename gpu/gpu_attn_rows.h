@@ -2,7 +2,10 @@
  * the tail, the fp8 and fp4 round trips, and the stores into ring and caches. One pass over a row each; every rounding of layers.md is made
  * (a norm's result, a rotation's and a round trip's each round to bf16 in turn) though the values in between never leave registers.
  *
- * bf16 throughout. x, y [rows, ...] dense. w: norm weights, float32. freq [rope_dim / 2]: ls_gpu_attn_freq. Positions are read from *step.
+ * bf16 throughout, and NaN where a block of a round trip is not finite. x, y [rows, ...] dense; y may be x. w: norm weights,
+ * float32. Device pointers are 16-byte aligned. freq [rope_dim / 2]: ls_gpu_attn_freq. Positions are read from *step. dim and width are
+ * multiples of 32 (where no round trip is made, of 8), rope_dim is even and at most those. A row's result does not depend on the rows
+ * beside it.
  */
 #ifndef GPU_ATTN_ROWS_H
 #define GPU_ATTN_ROWS_H
@@ -28,11 +31,12 @@ lsg_status ls_gpu_attn_kv(uint16_t *kv, uint16_t *ring, const uint16_t *kv_proj,
 lsg_status ls_gpu_window_store(uint16_t *ring, const uint16_t *kv, int64_t m, int64_t dim, int64_t window, const ls_gpu_attn_step *step,
                                lsg_stream stream);
 
-/* 5. window_idx [m, wk] into the first wk columns of idx [m, ld] i32 (ref_window.h's formula). */
+/* 5. window_idx [m, wk] into the first wk columns of idx [m, ld] i32 (ref_window.h's formula). wk at most window. */
 lsg_status ls_gpu_window_idx(int32_t *idx, int64_t ld, int64_t m, int64_t wk, int64_t window, const ls_gpu_attn_step *step,
                              lsg_stream stream);
 
-/* 6. ratio > 1: y [m, n] float32 = x [m, k] (bf16) . W [n, k]^T (float32), plain float32 products and sums (no TF32). Any m >= 1. */
+/* 6. ratio > 1: y [m, n] float32 = x [m, k] (bf16) . W [n, k]^T (float32), plain float32 products and sums (no TF32). Any m >= 1, n, k.
+ * The order of a sum depends on k alone: ranges of 32, ascending, each added to those before it. */
 lsg_status ls_gpu_linear_f32(float *y, const uint16_t *x, const float *w, int64_t m, int64_t n, int64_t k, lsg_stream stream);
 
 /* 6. pooling. kv32, score32 [m, dim]. latent_pool [groups, dim] bf16, groups = max(m / ratio, 1) rows of memory, of which step->g are made.

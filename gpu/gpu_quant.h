@@ -46,8 +46,9 @@ LSG_DEVICE float quant_amax(const float v[QUANT_UNIT], float least LSG_SITE) {
 template <int kind>
 LSG_DEVICE void quant_round_trip(float v[QUANT_UNIT] LSG_SITE) {
   if constexpr (kind != QUANT_NONE) {
+    constexpr int lanes = kind == QUANT_FP4_E4M3 ? 2 : 4;
     constexpr float least = kind == QUANT_FP8 ? 1e-4f : (kind == QUANT_FP4 ? 6 * 0x1p-126f : 6 * 0x1p-9f);
-    const float amax = quant_amax < kind == QUANT_FP4_E4M3 ? 2 : 4 > (v, least LSG_SITE_PASS);
+    const float amax = quant_amax<lanes>(v, least LSG_SITE_PASS);
     if (!lsg_isfinite(amax)) {
       LSG_UNROLL
       for (int e = 0; e < QUANT_UNIT; e++) v[e] = lsg_from_bits(0x7FFFFFFFu);
