@@ -78,11 +78,11 @@ enum {
   ROW_HELD = 2                 /* chunks that stay in registers */
 };
 
+/* Jobs have no padding: the emulator takes every 8 bytes of a struct for what may be a pointer. */
 typedef struct {
   uint16_t *y, *store;   /* [rows, dim]; the ring [window, dim] or a cache, NULL: none */
   const uint16_t *x;     /* [rows, dim] */
   const float *w, *freq; /* [dim], [rope_dim / 2] */
-  float eps;
   int64_t rows, dim, rope_dim, window;
   const ls_gpu_attn_step *step;
 } row_job;
@@ -110,7 +110,7 @@ LSG_DEVICE void row_rotate(float v[QUANT_UNIT], int64_t chunk, int64_t first, in
  * and go to the ring. y may be x: a lane writes what it alone has read. */
 template <int chunks, bool norm, bool groups, int quant>
 LSG_KERNEL(ROW_THREADS)
-void row_kernel(row_job job) {
+void row_kernel(row_job job, float eps) {
   const int64_t row = lsg_block_x() * ROW_WARPS + lsg_warp();
   if (row >= job.rows || (groups && row >= job.step->g)) return; /* the whole warp */
   const int64_t dim = job.dim, count = chunks > 0 ? chunks : (dim + ROW_CHUNK - 1) / ROW_CHUNK;
@@ -145,7 +145,7 @@ void row_kernel(row_job job) {
       LSG_UNROLL
       for (int e = 0; e < QUANT_UNIT; e++) sum += v[e] * v[e];
     }
-    scale = lsg_div(1.0f, lsg_sqrt(lsg_div(lsg_warp_sum(sum), (float)dim) + job.eps));
+    scale = lsg_div(1.0f, lsg_sqrt(lsg_div(lsg_warp_sum(sum), (float)dim) + eps));
   }
 
   LSG_UNROLL
@@ -172,29 +172,29 @@ void row_kernel(row_job job) {
 }
 
 template <bool norm, bool groups, int quant>
-static lsg_status launch_rows(const row_job &job, lsg_stream stream) {
+static lsg_status launch_rows(const row_job &job, float eps, lsg_stream stream) {
   auto kernel = row_kernel<0, norm, groups, quant>;
   if (job.dim <= ROW_HELD * ROW_CHUNK) kernel = row_kernel<2, norm, groups, quant>;
   if (job.dim <= ROW_CHUNK) kernel = row_kernel<1, norm, groups, quant>;
-  return LSG_LAUNCH(kernel, lsg_grid((job.rows + ROW_WARPS - 1) / ROW_WARPS), ROW_THREADS, 0, stream, job);
+  return LSG_LAUNCH(kernel, lsg_grid((job.rows + ROW_WARPS - 1) / ROW_WARPS), ROW_THREADS, 0, stream, job, eps);
 }
 
 lsg_status ls_gpu_attn_kv(uint16_t *kv, uint16_t *ring, const uint16_t *kv_proj, const float *w, float eps, const float *freq, int64_t m,
                           int64_t dim, int64_t rope_dim, int64_t window, const ls_gpu_attn_step *step, lsg_stream stream) {
-  const row_job job = {kv, ring, kv_proj, w, freq, eps, m, dim, rope_dim, window, step};
-  return launch_rows<true, false, QUANT_FP8>(job, stream);
+  const row_job job = {kv, ring, kv_proj, w, freq, m, dim, rope_dim, window, step};
+  return launch_rows<true, false, QUANT_FP8>(job, eps, stream);
 }
 
 lsg_status ls_gpu_index_k(uint16_t *index_k, uint16_t *cache, const uint16_t *proj, const float *w, float eps, const float *freq,
                           int64_t g_most, int64_t dim, int64_t rope_dim, const ls_gpu_attn_step *step, lsg_stream stream) {
-  const row_job job = {index_k, cache, proj, w, freq, eps, g_most, dim, rope_dim, 0, step};
-  return launch_rows<true, true, QUANT_FP4>(job, stream);
+  const row_job job = {index_k, cache, proj, w, freq, g_most, dim, rope_dim, 0, step};
+  return launch_rows<true, true, QUANT_FP4>(job, eps, stream);
 }
 
 lsg_status ls_gpu_compress_kv(uint16_t *compress_kv, uint16_t *cache, const uint16_t *latent, const float *freq, int64_t g_most,
                               int64_t dim, int64_t rope_dim, const ls_gpu_attn_step *step, lsg_stream stream) {
-  const row_job job = {compress_kv, cache, latent, NULL, freq, 0.0f, g_most, dim, rope_dim, 0, step};
-  return launch_rows<false, true, QUANT_FP4_E4M3>(job, stream);
+  const row_job job = {compress_kv, cache, latent, NULL, freq, g_most, dim, rope_dim, 0, step};
+  return launch_rows<false, true, QUANT_FP4_E4M3>(job, 0.0f, stream);
 }
 
 /* ---- 2, 8, 12: heads of a row ---- */
@@ -208,13 +208,12 @@ typedef struct {
   int64_t heads, width, rope_dim;
   int64_t block_heads; /* heads of a block; block (t, i) has heads i * block_heads .. of row t */
   int64_t skipped;     /* elements at the start of each head that are left alone, a multiple of 8 */
-  bool inverse;
   const ls_gpu_attn_step *step;
 } head_job;
 
 template <int quant>
 LSG_KERNEL(HEAD_THREADS)
-void head_kernel(head_job job) {
+void head_kernel(head_job job, bool inverse) {
   LSG_DYNAMIC_SHARED(float, sine); /* [rope_dim / 2], then as many cosines */
   const int64_t t = lsg_block_x(), first_head = lsg_block_y() * job.block_heads, half = job.rope_dim / 2;
   const int64_t left = job.heads - first_head, heads = left < job.block_heads ? left : job.block_heads;
@@ -225,7 +224,7 @@ void head_kernel(head_job job) {
   for (int64_t i = lsg_thread(); i < half; i += HEAD_THREADS) {
     float s, c;
     lsg_sincos((float)(job.step->start_pos + t) * job.freq[i], &s, &c);
-    sine[i] = job.inverse ? -s : s;
+    sine[i] = inverse ? -s : s;
     cosine[i] = c;
   }
   lsg_barrier();
@@ -249,25 +248,25 @@ void head_kernel(head_job job) {
 }
 
 template <int quant>
-static lsg_status launch_heads(head_job job, int64_t m, lsg_stream stream) {
+static lsg_status launch_heads(head_job job, bool inverse, int64_t m, lsg_stream stream) {
   const int64_t units = (job.width - job.skipped) / QUANT_UNIT;
   job.block_heads = units < HEAD_UNITS ? HEAD_UNITS / units : 1;
   const size_t table = (size_t)job.rope_dim * sizeof(float);
   auto kernel = head_kernel<quant>;
-  return LSG_LAUNCH(kernel, lsg_grid(m, (job.heads + job.block_heads - 1) / job.block_heads), HEAD_THREADS, table, stream, job);
+  return LSG_LAUNCH(kernel, lsg_grid(m, (job.heads + job.block_heads - 1) / job.block_heads), HEAD_THREADS, table, stream, job, inverse);
 }
 
 lsg_status ls_gpu_rope_heads(uint16_t *y, const uint16_t *x, const float *freq, int64_t m, int64_t heads, int64_t width, int64_t rope_dim,
                              bool inverse, const ls_gpu_attn_step *step, lsg_stream stream) {
   const int64_t skipped = y == x ? (width - rope_dim) / QUANT_UNIT * QUANT_UNIT : 0; /* in place the rest is where it belongs */
-  const head_job job = {y, x, freq, heads, width, rope_dim, 0, skipped, inverse, step};
-  return launch_heads<QUANT_NONE>(job, m, stream);
+  const head_job job = {y, x, freq, heads, width, rope_dim, 0, skipped, step};
+  return launch_heads<QUANT_NONE>(job, inverse, m, stream);
 }
 
 lsg_status ls_gpu_index_q(uint16_t *index_q, const uint16_t *proj, const float *freq, int64_t m, int64_t heads, int64_t width,
                           int64_t rope_dim, const ls_gpu_attn_step *step, lsg_stream stream) {
-  const head_job job = {index_q, proj, freq, heads, width, rope_dim, 0, 0, false, step};
-  return launch_heads<QUANT_FP4>(job, m, stream);
+  const head_job job = {index_q, proj, freq, heads, width, rope_dim, 0, 0, step};
+  return launch_heads<QUANT_FP4>(job, false, m, stream);
 }
 
 /* ---- copies, indices, scaling ---- */

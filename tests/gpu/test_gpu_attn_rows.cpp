@@ -316,7 +316,7 @@ Test(gpu_attn_rows, what_is_not_finite_stays_in_its_block_or_takes_its_row) {
 }
 
 Test(gpu_attn_rows, minus_zero_keeps_its_sign) {
-  std::vector<uint16_t> x(64, 0x8000), freq_free;
+  std::vector<uint16_t> x(64, 0x8000);
   auto found = run_rows(compress_kind, x, weights(64, 1), frequencies(2), 64, 0, step_at(0, 1, 1)).y;
   for (int i = 0; i < 62; i++) cr_assert_eq(found[(size_t)i], 0x8000); /* the last pair is rotated: -0 - (-0 * 0) */
 }
