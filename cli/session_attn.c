@@ -7,6 +7,7 @@
 
 #include "../core/ls_numeric.h"
 #include "../layers/ls_attn.h"
+#include "../ref/ref_rope.h"
 #include "session_internal.h"
 
 static const ls_attn_config *config_of(const session *v) { return &v->config->attn; }
@@ -519,6 +520,73 @@ out:
   return status;
 }
 
+/* cosines and sines of the step's positions, as its layer has them: [m, rope_head_dim / 2] f32. Memory: free both data. */
+static ls_status rope_tables(const session *v, const ls_attn_plan *plan, ls_tensor *cosine, ls_tensor *sine, ls_error *err) {
+  const ls_attn_config *c = config_of(v);
+  const int64_t half = c->rope_head_dim / 2, dim[] = {plan->m, half};
+  const bool compressed = plan->ratio > 0;
+  float *freq = malloc((size_t)half * sizeof *freq);
+  *cosine = ls_tensor_make(LS_F32, 2, dim, malloc((size_t)(plan->m * half) * sizeof(float)));
+  *sine = ls_tensor_make(LS_F32, 2, dim, malloc((size_t)(plan->m * half) * sizeof(float)));
+  if (freq == NULL || cosine->data == NULL || sine->data == NULL) {
+    free(freq);
+    return ls_fail(err, LS_INTERNAL, "out of memory for the angles of %" PRId64 " rows", plan->m);
+  }
+  ls_ref_rope_freq(freq, c->rope_head_dim, compressed ? c->compress_rope_theta : c->rope_theta);
+  const ls_ref_yarn yarn = {c->original_seq_len, c->beta_fast, c->beta_slow, c->rope_factor};
+  if (compressed && c->original_seq_len > 0) ls_ref_rope_yarn(freq, c->rope_head_dim, c->compress_rope_theta, &yarn);
+  ls_ref_rope_table(cosine, sine, freq, plan->start_pos);
+  free(freq);
+  return LS_OK;
+}
+
+/* A path's o_rot must be its own sparse_o, turned back, within what one rotation may be off by. Where a path fuses the two, no isolated run
+ * sees the fused rotation (given sparse_o, it has another kernel turn that), and the bound that o_rot inherits is wider than a turn. */
+static ls_status judge_turned(session *v, const step_run *s, int p, ls_error *err) {
+  const ls_stage *stage = ls_stage_find(v->config->layer, "o_rot");
+  const ls_attn_config *c = config_of(v);
+  const ls_attn_plan plan = plan_of(v, s);
+  const ls_tensor *from = ls_trace_tensor(s->cascaded[p].out, "sparse_o"), *to = ls_trace_tensor(s->cascaded[p].out, "o_rot");
+  if (from == NULL || to == NULL || !ls_tensor_same_shape(from, to)) return LS_OK; /* judged as MISSING */
+  ls_tensor cosine = {.data = NULL}, sine = {.data = NULL};
+  ls_trace *memory = NULL;
+  ls_tensor turned, bound, wide;
+  ls_status status;
+  LS_TRY_OUT(rope_tables(v, &plan, &cosine, &sine, err));
+  LS_TRY_OUT(ls_trace_new(&memory, "turned", err));
+  LS_TRY_OUT(ls_trace_add(memory, "o_rot", from->dtype, 2, from->dim, &turned, err));
+  LS_TRY_OUT(ls_trace_add(memory, "bound", LS_F32, 2, from->dim, &bound, err));
+  LS_TRY_OUT(ls_trace_add(memory, "wide", LS_F64, 1, &c->q_dim, &wide, err));
+  if (from->dtype == LS_F64) goto out; /* the reference in double, turned by this very code */
+  ls_ref_rope_pairs(&turned, from, &cosine, &sine, c->head_dim, true, wide.data);
+  float *allowed = bound.data;
+  for (int64_t i = 0; i < ls_tensor_count(&bound); i++) {
+    const int64_t in_head = i % c->head_dim - (c->head_dim - c->rope_head_dim);
+    const int64_t pair = in_head % 2 == 0 ? i + 1 : i - 1;
+    allowed[i] = in_head < 0 ? 0 : (float)(8 * 0x1p-24 * (fabs(ls_tensor_get(from, i)) + fabs(ls_tensor_get(from, pair))));
+  }
+  ls_result result;
+  ls_result_init(&result);
+  ls_compare_args args = {.stage = stage,
+                          .type = v->config->act,
+                          .a = &turned,
+                          .b = to,
+                          .bound = &bound,
+                          .steps = stage->steps,
+                          .names = attn_names(v, s, stage)};
+  ls_compare_tensor(&result, &args);
+  if (result.verdict == LS_FAIL && result.note[0] == '\0')
+    snprintf(result.note, sizeof result.note, "o_rot is not sparse_o turned back: %s: expected %.6g, found %.6g", result.where,
+             result.worst_a, result.worst_b);
+  if (result.verdict == LS_MISTRUSTED) result.verdict = LS_PASS; /* zeros are judged where sparse_o is */
+  status = session_property(v, s, "turned", p, &result, err);
+out:
+  free(cosine.data);
+  free(sine.data);
+  ls_trace_free(memory);
+  return status;
+}
+
 /* What no query sees, and where no token waits. */
 static bool attn_minus_inf(const char *stage) { return strcmp(stage, "index_score") == 0 || strcmp(stage, "score_state") == 0; }
 
@@ -534,6 +602,7 @@ static ls_status attn_path(session *v, const step_run *s, int p, ls_error *err) 
   if (!s->staged || r->status != LS_OK) return LS_OK;
   LS_TRY(judge_stored(v, s, p, err));
   LS_TRY(judge_choice(v, s, p, err));
+  if (session_wanted(v, "turned", -1)) LS_TRY(judge_turned(v, s, p, err));
   if (session_wanted(v, "untraced", -1)) LS_TRY(judge_untraced(v, s, p, err));
   if (session_wanted(v, "split", -1)) LS_TRY(judge_split(v, s, p, err));
   return LS_OK;
