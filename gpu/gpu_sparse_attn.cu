@@ -500,7 +500,8 @@ template <bool wide>
 static lsg_status launch_shape(const sparse_args &a, lsg_stream stream) {
   using S = sparse_shape<wide>;
   auto kernel = a.dim == SPARSE_MOST_DIM ? sparse_attn_kernel<wide, SPARSE_MOST_DIM> : sparse_attn_kernel<wide, 0>;
-  return LSG_LAUNCH(kernel, lsg_grid(a.m, quotient_up(a.heads, S::HEADS), a.parts), S::THREADS, shared_bytes<wide>(a.dim), stream, a);
+  return LSG_LAUNCH(kernel, lsg_grid(a.m, quotient_up(a.heads, S::HEADS), a.parts), sparse_shape<wide>::THREADS, shared_bytes<wide>(a.dim),
+                    stream, a);
 }
 
 lsg_status ls_gpu_sparse_attn(uint16_t *sparse_o, uint16_t *o_rot, const uint16_t *q, const uint16_t *rows_a, const int32_t *idx,
