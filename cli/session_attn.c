@@ -7,6 +7,7 @@
 
 #include "../core/ls_numeric.h"
 #include "../layers/ls_attn.h"
+#include "../ref/ref_attn.h"
 #include "../ref/ref_rope.h"
 #include "session_internal.h"
 
@@ -32,22 +33,13 @@ static const ls_tensor *layer_tensor(const ls_trace *state, int64_t layer, const
 
 static ls_status attn_open(session *v, const ls_trace *start, ls_error *err) {
   const ls_attn_config *c = config_of(v);
-  v->history = calloc((size_t)c->n_layers, sizeof(ls_ring_history *));
-  if (v->history == NULL) return ls_fail(err, LS_INTERNAL, "out of memory");
-  v->n_history = c->n_layers;
+  LS_TRY(session_history_new(v, c->n_layers, err));
   for (int64_t l = 0; l < c->n_layers; l++) {
     LS_TRY(ls_ring_history_new(&v->history[l], 1, c->window_size, c->head_dim, err));
     const ls_tensor *window = layer_tensor(start, l, "window");
-    if (window == NULL) continue;
-    const ls_tensor ring = ls_tensor_make(window->dtype, 3, (int64_t[]){1, c->window_size, c->head_dim}, window->data);
-    LS_TRY(ls_ring_history_state(v->history[l], &ring, NULL, session_state_int(start, "position"), err));
+    if (window != NULL) LS_TRY(ls_ring_history_state(v->history[l], window, NULL, session_state_int(start, "position"), err));
   }
   return LS_OK;
-}
-
-static void attn_close(session *v) {
-  for (int64_t i = 0; i < v->n_history; i++) ls_ring_history_free(v->history[i]);
-  free(v->history);
 }
 
 /* One selection for all: a legal tie, or a near tie, that falls differently on one path is judged where it is made, and is not a difference
@@ -79,13 +71,10 @@ static ls_status attn_written(session *v, step_run *s, ls_error *err) {
 
 static ls_status attn_remember(session *v, const step_run *s, ls_error *err) {
   if (!s->staged) return LS_OK;
-  const ls_tensor *kv = ls_trace_tensor(s->cascaded[0].out, "kv"), *bound = ls_trace_tensor(s->bounds, "kv");
+  const ls_tensor *kv = ls_trace_tensor(s->cascaded[0].out, "kv");
   if (kv == NULL) return LS_OK;
-  const int64_t dim[] = {1, kv->dim[0], kv->dim[1]};
-  const ls_tensor rows = ls_tensor_make(kv->dtype, 3, dim, kv->data);
-  const ls_tensor allowed = bound != NULL ? ls_tensor_make(bound->dtype, 3, dim, bound->data) : rows;
-  return ls_ring_history_write(v->history[s->step.layer], s->step.number, "forward", s->base, s->rows, &rows, NULL,
-                               bound != NULL ? &allowed : NULL, NULL, err);
+  return ls_ring_history_write(v->history[s->step.layer], s->step.number, "forward", s->base, s->rows, kv, NULL,
+                               ls_trace_tensor(s->bounds, "kv"), NULL, err);
 }
 
 /* ---- stages ---- */
@@ -131,7 +120,7 @@ static ls_status total_of(ls_tensor *total, const session *v, const ls_tensor *s
 static ls_status selection_of(selection *out, session *v, const step_run *s, int side, ls_mode mode, const char *what,
                               const ls_trace *bounds, ls_error *err) {
   memset(out, 0, sizeof *out);
-  const ls_trace *trace = side < 0 ? s->step.expect : mode == LS_CASCADED ? s->cascaded[side].out : s->isolated[side].out;
+  const ls_trace *trace = session_out(s, side, mode);
   const ls_tensor *own = ls_trace_tensor(s->step.expect, "index_score"), *bound = ls_trace_tensor(bounds, "index_score");
   out->of.idx = ls_trace_tensor(trace, what);
   out->of.score = mode == LS_ISOLATED ? ls_trace_tensor(s->given, "index_score") : ls_trace_tensor(trace, "index_score");
@@ -198,78 +187,46 @@ static void discount_empty_slots(const session *v, const step_run *s, const ls_t
   if (result->count > 0) ls_result_judge(result);
 }
 
-/* Of an index source after the candidate source only the scores inside the mask are defined: `mask`, else NULL. */
-static void judge_values(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
-                         const ls_tensor *mask, ls_result *result) {
-  const bool scores = strcmp(stage->name, "index_score") == 0;
-  const ls_record *expected = a < 0 ? ls_trace_find(s->step.expect, stage->name) : NULL;
-  const ls_trace *side_a = a < 0 ? s->step.expect : mode == LS_CASCADED ? s->cascaded[a].out : s->isolated[a].out;
-  const ls_trace *side_b = mode == LS_CASCADED ? s->cascaded[b].out : s->isolated[b].out;
-  ls_compare_args args = {.stage = stage,
-                          .type = ls_stage_type(v->config, stage),
-                          .a = ls_trace_tensor(side_a, stage->name),
-                          .b = ls_trace_tensor(side_b, stage->name),
-                          .bound = ls_trace_tensor(bounds, stage->name),
-                          .only = mask,
-                          .steps = stage->steps,
-                          .has_tolerance = expected != NULL && expected->has_tolerance,
-                          .atol = expected != NULL ? expected->atol : 0,
-                          .rtol = expected != NULL ? expected->rtol : 0,
-                          .names = attn_names(v, s, stage)};
-  ls_compare_tensor(result, &args);
-  if (scores) {
-    discount_unwritten(s, mode, &args, result);
-  } else {
-    discount_empty_slots(v, s, args.a, args.b, result);
-  }
+static void attn_discount(const session *v, const step_run *s, ls_mode mode, const ls_compare_args *args, ls_result *result) {
+  if (strcmp(args->stage->name, "index_score") == 0) discount_unwritten(s, mode, args, result);
+  if (strcmp(args->stage->name, "window") == 0) discount_empty_slots(v, s, args->a, args->b, result);
+}
+
+/* Of an index source after the candidate source only the scores inside the mask. */
+static const ls_tensor *attn_defined(const session *v, const step_run *s, const ls_stage *stage, ls_mode mode) {
+  return strcmp(stage->name, "index_score") == 0 ? rule_of(v, s, mode).mask : NULL;
 }
 
 static ls_status attn_special(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
                               bool *handled, ls_result *result, ls_error *err) {
-  const ls_select_rule rule = rule_of(v, s, mode);
-  *handled = true;
+  *handled = stage->holds == LS_HOLDS_INDICES || stage->holds == LS_HOLDS_SELECTION || stage->holds == LS_HOLDS_MASK;
   if (stage->holds == LS_HOLDS_INDICES) {
-    const ls_trace *side_a = a < 0 ? s->step.expect : mode == LS_CASCADED ? s->cascaded[a].out : s->isolated[a].out;
-    const ls_trace *side_b = mode == LS_CASCADED ? s->cascaded[b].out : s->isolated[b].out;
     const ls_place_names names = attn_names(v, s, stage);
-    ls_compare_indices(result, stage, ls_trace_tensor(side_a, stage->name), ls_trace_tensor(side_b, stage->name), &names);
-    return LS_OK;
+    ls_compare_indices(result, stage, ls_trace_tensor(session_out(s, a, mode), stage->name),
+                       ls_trace_tensor(session_out(s, b, mode), stage->name), &names);
   }
-  if (stage->holds == LS_HOLDS_SELECTION || stage->holds == LS_HOLDS_MASK) {
-    selection sa, sb = {.bound = {.data = NULL}};
-    ls_status status = selection_of(&sa, v, s, a, mode, stage->name, bounds, err);
-    if (status == LS_OK) status = selection_of(&sb, v, s, b, mode, stage->name, bounds, err);
-    if (status == LS_OK && stage->holds == LS_HOLDS_SELECTION) {
-      ls_compare_selections(result, &sa.of, &sb.of, &rule);
-    } else if (status == LS_OK) {
-      const ls_candidate_rule blocks = candidate_rule(v);
-      ls_compare_candidate_masks(result, &sa.of, &sb.of, &rule, &blocks);
-    }
-    selection_free(&sa);
-    selection_free(&sb);
-    return status;
+  if (stage->holds != LS_HOLDS_SELECTION && stage->holds != LS_HOLDS_MASK) return LS_OK;
+  const ls_select_rule rule = rule_of(v, s, mode);
+  selection sa, sb = {.bound = {.data = NULL}};
+  ls_status status = selection_of(&sa, v, s, a, mode, stage->name, bounds, err);
+  if (status == LS_OK) status = selection_of(&sb, v, s, b, mode, stage->name, bounds, err);
+  if (status == LS_OK && stage->holds == LS_HOLDS_SELECTION) {
+    ls_compare_selections(result, &sa.of, &sb.of, &rule);
+  } else if (status == LS_OK) {
+    const ls_candidate_rule blocks = candidate_rule(v);
+    ls_compare_candidate_masks(result, &sa.of, &sb.of, &rule, &blocks);
   }
-  if (strcmp(stage->name, "index_score") == 0 || strcmp(stage->name, "window") == 0) {
-    judge_values(v, s, stage, a, b, mode, bounds, strcmp(stage->name, "window") == 0 ? NULL : rule.mask, result);
-    return LS_OK;
-  }
-  *handled = false;
-  return LS_OK;
-}
-
-static ls_status attn_ring(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, ls_error *err) {
-  (void)v, (void)s, (void)stage, (void)a, (void)b, (void)mode, (void)err; /* the window is judged as values: it is small */
-  return LS_OK;
+  selection_free(&sa);
+  selection_free(&sb);
+  return status;
 }
 
 /* A wrong slot of the window: what does it hold? */
 static void attn_explain(session *v, const step_run *s, const ls_stage *stage, const ls_tensor *a, const ls_tensor *b, ls_result *result) {
-  if (strcmp(stage->name, "window") != 0 || !ls_tensor_same_shape(a, b) || !ls_tensor_is_dense(a) || !ls_tensor_is_dense(b)) return;
-  const int64_t dim[] = {1, a->dim[0], a->dim[1]};
-  const ls_tensor ring_a = ls_tensor_make(a->dtype, 3, dim, a->data), ring_b = ls_tensor_make(b->dtype, 3, dim, b->data);
+  if (strcmp(stage->name, "window") != 0) return;
   ls_result ring;
   ls_result_init(&ring);
-  ls_compare_ring(&ring, v->history[s->step.layer], stage, v->config->act, false, &ring_a, &ring_b, 0, 0);
+  ls_compare_ring(&ring, v->history[s->step.layer], stage, v->config->act, false, a, b, 0, 0);
   if (ring.verdict == LS_FAIL && ring.note[0] != '\0') snprintf(result->note, sizeof result->note, "%s", ring.note);
 }
 
@@ -524,7 +481,6 @@ out:
 static ls_status rope_tables(const session *v, const ls_attn_plan *plan, ls_tensor *cosine, ls_tensor *sine, ls_error *err) {
   const ls_attn_config *c = config_of(v);
   const int64_t half = c->rope_head_dim / 2, dim[] = {plan->m, half};
-  const bool compressed = plan->ratio > 0;
   float *freq = malloc((size_t)half * sizeof *freq);
   *cosine = ls_tensor_make(LS_F32, 2, dim, malloc((size_t)(plan->m * half) * sizeof(float)));
   *sine = ls_tensor_make(LS_F32, 2, dim, malloc((size_t)(plan->m * half) * sizeof(float)));
@@ -532,9 +488,7 @@ static ls_status rope_tables(const session *v, const ls_attn_plan *plan, ls_tens
     free(freq);
     return ls_fail(err, LS_INTERNAL, "out of memory for the angles of %" PRId64 " rows", plan->m);
   }
-  ls_ref_rope_freq(freq, c->rope_head_dim, compressed ? c->compress_rope_theta : c->rope_theta);
-  const ls_ref_yarn yarn = {c->original_seq_len, c->beta_fast, c->beta_slow, c->rope_factor};
-  if (compressed && c->original_seq_len > 0) ls_ref_rope_yarn(freq, c->rope_head_dim, c->compress_rope_theta, &yarn);
+  ls_ref_attn_freq(freq, c, plan->ratio > 0);
   ls_ref_rope_table(cosine, sine, freq, plan->start_pos);
   free(freq);
   return LS_OK;
@@ -549,29 +503,25 @@ static ls_status judge_turned(session *v, const step_run *s, int p, ls_error *er
   const ls_tensor *from = ls_trace_tensor(s->cascaded[p].out, "sparse_o"), *to = ls_trace_tensor(s->cascaded[p].out, "o_rot");
   if (from == NULL || to == NULL || !ls_tensor_same_shape(from, to)) return LS_OK; /* judged as MISSING */
   ls_tensor cosine = {.data = NULL}, sine = {.data = NULL};
-  ls_trace *memory = NULL;
-  ls_tensor turned, bound, wide;
+  ls_trace *memory = NULL, *bounds = NULL;
+  ls_tensor turned, wide;
   ls_status status;
   LS_TRY_OUT(rope_tables(v, &plan, &cosine, &sine, err));
   LS_TRY_OUT(ls_trace_new(&memory, "turned", err));
   LS_TRY_OUT(ls_trace_add(memory, "o_rot", from->dtype, 2, from->dim, &turned, err));
-  LS_TRY_OUT(ls_trace_add(memory, "bound", LS_F32, 2, from->dim, &bound, err));
   LS_TRY_OUT(ls_trace_add(memory, "wide", LS_F64, 1, &c->q_dim, &wide, err));
   if (from->dtype == LS_F64) goto out; /* the reference in double, turned by this very code */
   ls_ref_rope_pairs(&turned, from, &cosine, &sine, c->head_dim, true, wide.data);
-  float *allowed = bound.data;
-  for (int64_t i = 0; i < ls_tensor_count(&bound); i++) {
-    const int64_t in_head = i % c->head_dim - (c->head_dim - c->rope_head_dim);
-    const int64_t pair = in_head % 2 == 0 ? i + 1 : i - 1;
-    allowed[i] = in_head < 0 ? 0 : (float)(8 * 0x1p-24 * (fabs(ls_tensor_get(from, i)) + fabs(ls_tensor_get(from, pair))));
-  }
+  const ls_bound_args exact = {.config = v->config, .weights = v->weights, .step = &s->step, .values = s->cascaded[p].out};
+  LS_TRY_OUT(ls_trace_new(&bounds, "bounds", err));
+  LS_TRY_OUT(stage->bound(&exact, bounds, err)); /* nothing carried: of this very sparse_o */
   ls_result result;
   ls_result_init(&result);
   ls_compare_args args = {.stage = stage,
                           .type = v->config->act,
                           .a = &turned,
                           .b = to,
-                          .bound = &bound,
+                          .bound = ls_trace_tensor(bounds, stage->name),
                           .steps = stage->steps,
                           .names = attn_names(v, s, stage)};
   ls_compare_tensor(&result, &args);
@@ -583,6 +533,7 @@ static ls_status judge_turned(session *v, const step_run *s, int p, ls_error *er
 out:
   free(cosine.data);
   free(sine.data);
+  ls_trace_free(bounds);
   ls_trace_free(memory);
   return status;
 }
@@ -612,12 +563,12 @@ const session_layer session_attn = {
     .layer = &ls_layer_attn_v41,
     .input = "x",
     .open = attn_open,
-    .close = attn_close,
     .lead = attn_lead,
     .written = attn_written,
     .remember = attn_remember,
     .judge_special = attn_special,
-    .judge_ring = attn_ring,
+    .defined = attn_defined,
+    .discount = attn_discount,
     .names = attn_names,
     .sub = attn_sub,
     .explain = attn_explain,

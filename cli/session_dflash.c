@@ -1,7 +1,6 @@
 /* dflash_context_kv in a verify session: rings slot by slot, and what must hold after each operation. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../core/ls_numeric.h"
@@ -33,25 +32,12 @@ static int64_t dflash_sub(const step_run *s) {
 
 static ls_status dflash_open(session *v, const ls_trace *start, ls_error *err) {
   const ls_dflash_config *c = &v->config->dflash;
-  v->history = calloc(1, sizeof *v->history);
-  if (v->history == NULL) return ls_fail(err, LS_INTERNAL, "out of memory");
-  v->n_history = 1;
+  LS_TRY(session_history_new(v, 1, err));
   LS_TRY(ls_ring_history_new(&v->history[0], c->layers, c->ring_capacity, c->kv_dim, err));
   ls_ring_history_heads(v->history[0], c->head_dim);
   if (start == NULL || ls_trace_tensor(start, "k_ring") == NULL || ls_trace_tensor(start, "v_ring") == NULL) return LS_OK;
   return ls_ring_history_state(v->history[0], ls_trace_tensor(start, "k_ring"), ls_trace_tensor(start, "v_ring"),
                                session_state_int(start, "cursor"), err);
-}
-
-static void dflash_close(session *v) {
-  for (int64_t i = 0; i < v->n_history; i++) ls_ring_history_free(v->history[i]);
-  free(v->history);
-}
-
-/* Every path goes its own way. */
-static ls_status dflash_lead(session *v, step_run *s, ls_error *err) {
-  (void)v, (void)s, (void)err;
-  return LS_OK;
 }
 
 static ls_status dflash_written(session *v, step_run *s, ls_error *err) {
@@ -65,12 +51,6 @@ static ls_status dflash_written(session *v, step_run *s, ls_error *err) {
   const ls_tensor *buffer = ls_trace_tensor(ref->before, "capture");
   if (buffer == NULL) return ls_fail(err, LS_INTERNAL, "path %s saves no capture buffer", v->run[0].path->name);
   s->input = ls_tensor_slice(buffer, 0, 0, s->rows);
-  return LS_OK;
-}
-
-static ls_status dflash_special(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
-                                bool *handled, ls_result *result, ls_error *err) {
-  (void)v, (void)s, (void)stage, (void)a, (void)b, (void)mode, (void)bounds, (void)handled, (void)result, (void)err;
   return LS_OK;
 }
 
@@ -332,11 +312,8 @@ const session_layer session_dflash = {
     .layer = &ls_layer_dflash_context_kv,
     .input = "capture",
     .open = dflash_open,
-    .close = dflash_close,
-    .lead = dflash_lead,
     .written = dflash_written,
     .remember = dflash_remember,
-    .judge_special = dflash_special,
     .judge_ring = dflash_ring,
     .names = dflash_names,
     .sub = dflash_sub,

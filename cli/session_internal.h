@@ -14,11 +14,10 @@ typedef struct {
   const ls_layer *layer;
   const char *input; /* the name under which bounds and given stages hold the step's input */
 
-  ls_status (*open)(session *v, const ls_trace *start, ls_error *err); /* what is remembered over steps */
-  void (*close)(session *v);
+  ls_status (*open)(session *v, const ls_trace *start, ls_error *err); /* fills v->history: what is remembered over steps */
 
   /* What the cascaded runs of all paths must follow (attn_v41: one selection), from the fixture; after the reference ran, from it where the
-   * fixture says nothing. NULL: nothing to follow. */
+   * fixture says nothing. NULL: every path goes its own way. */
   ls_status (*lead)(session *v, step_run *s, ls_error *err);
 
   /* After the reference ran cascaded: fills s->staged, and where it is set s->input. */
@@ -27,11 +26,17 @@ typedef struct {
   /* After all paths ran. */
   ls_status (*remember)(session *v, const step_run *s, ls_error *err);
 
-  /* A stage whose verdict is not element by element, held by both sides in one shape. *handled stays false: it is an ordinary one. */
+  /* A stage whose verdict is not element by element, held by both sides in one shape. *handled stays false: it is an ordinary one. NULL:
+   * all are. */
   ls_status (*judge_special)(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
                              bool *handled, ls_result *result, ls_error *err);
 
-  /* A whole ring after the operation (stages with is_ring). */
+  /* Of an ordinary stage: the elements that are defined (ls_compare_args.only), and, after the comparison, those taken back from the counts
+   * that no operation wrote. Both may be NULL. */
+  const ls_tensor *(*defined)(const session *v, const step_run *s, const ls_stage *stage, ls_mode mode);
+  void (*discount)(const session *v, const step_run *s, ls_mode mode, const ls_compare_args *args, ls_result *result);
+
+  /* A whole ring after the operation (stages with is_ring). NULL where the layer has no such stage. */
   ls_status (*judge_ring)(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, ls_error *err);
 
   /* The places of a stage's elements. */
@@ -96,6 +101,12 @@ struct step_run {
 ls_stage_kind session_kind_of(const session *v, const step_run *s, int path, const char *stage);
 bool session_wanted(const session *v, const char *stage, int64_t sub);
 const char *session_pair(char buf[64], const session *v, int a, int b); /* "golden-ref" for a -1; returns buf */
+
+/* What one side of a pair recorded, or (-1) what the fixture holds. */
+const ls_trace *session_out(const step_run *s, int side, ls_mode mode);
+
+/* Room for n histories in v->history, all NULL. */
+ls_status session_history_new(session *v, int64_t n, ls_error *err);
 
 /* The i64 [1] of a state trace; 0 where it has none. */
 int64_t session_state_int(const ls_trace *state, const char *name);

@@ -39,13 +39,14 @@ static bool same_code(int a, ls_stage_kind kind_a, ls_stage_kind kind_b) {
 }
 
 /* Element for element. first: along the axis "layer", where the views are of one of them. */
-static void compare_values(session *v, const step_run *s, const ls_stage *stage, const ls_record *expected, const ls_tensor *a,
-                           const ls_tensor *b, const ls_tensor *bound, int64_t first, ls_result *result) {
+static void compare_values(session *v, const step_run *s, const ls_stage *stage, ls_mode mode, const ls_record *expected,
+                           const ls_tensor *a, const ls_tensor *b, const ls_tensor *bound, int64_t first, ls_result *result) {
   ls_compare_args args = {.stage = stage,
                           .type = ls_stage_type(v->config, stage),
                           .a = a,
                           .b = b,
                           .bound = bound,
+                          .only = v->hooks->defined != NULL ? v->hooks->defined(v, s, stage, mode) : NULL,
                           .steps = stage->steps,
                           .has_tolerance = expected != NULL && expected->has_tolerance,
                           .atol = expected != NULL ? expected->atol : 0,
@@ -53,16 +54,15 @@ static void compare_values(session *v, const step_run *s, const ls_stage *stage,
                           .names = v->hooks->names(v, s, stage),
                           .first_layer = first};
   ls_compare_tensor(result, &args);
+  if (v->hooks->discount != NULL) v->hooks->discount(v, s, mode, &args, result);
 }
 
 /* One stage of one pair in one mode, drafter layer by drafter layer where the stage has that axis. a -1: the fixture's expected values. */
 static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
                              ls_error *err) {
-  const ls_run_result *side_b = mode == LS_CASCADED ? &s->cascaded[b] : &s->isolated[b];
-  const ls_run_result *side_a = a < 0 ? NULL : mode == LS_CASCADED ? &s->cascaded[a] : &s->isolated[a];
   const ls_record *expected = a < 0 ? ls_trace_find(s->step.expect, stage->name) : NULL;
-  const ls_tensor *ta = a < 0 ? (expected ? &expected->t : NULL) : ls_trace_tensor(side_a->out, stage->name);
-  const ls_tensor *tb = ls_trace_tensor(side_b->out, stage->name);
+  const ls_tensor *ta = ls_trace_tensor(session_out(s, a, mode), stage->name);
+  const ls_tensor *tb = ls_trace_tensor(session_out(s, b, mode), stage->name);
   const ls_tensor *bound = ls_trace_tensor(bounds, stage->name);
   ls_stage_kind kind_b = session_kind_of(v, s, b, stage->name);
   ls_stage_kind kind_a = a < 0 ? LS_STAGE_OWN : session_kind_of(v, s, a, stage->name);
@@ -87,13 +87,14 @@ static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stag
       result.verdict = LS_MISSING;
       snprintf(result.note, sizeof result.note, "path %s did not record it", v->run[tb == NULL ? b : a].path->name);
     } else if (!ls_tensor_same_shape(ta, tb)) {
-      compare_values(v, s, stage, NULL, ta, tb, NULL, 0, &result);
+      const ls_compare_args args = {.stage = stage, .type = ls_stage_type(v->config, stage), .a = ta, .b = tb};
+      ls_compare_tensor(&result, &args); /* says both shapes */
     } else {
-      LS_TRY(v->hooks->judge_special(v, s, stage, a, b, mode, bounds, &handled, &result, err));
+      if (v->hooks->judge_special != NULL) LS_TRY(v->hooks->judge_special(v, s, stage, a, b, mode, bounds, &handled, &result, err));
       ls_tensor va = by_layer ? ls_tensor_slice(ta, 0, l, 1) : *ta;
       ls_tensor vb = by_layer ? ls_tensor_slice(tb, 0, l, 1) : *tb;
       ls_tensor vbound = bound != NULL && by_layer ? ls_tensor_slice(bound, 0, l, 1) : bound != NULL ? *bound : (ls_tensor){.data = NULL};
-      if (!handled) compare_values(v, s, stage, expected, &va, &vb, bound != NULL ? &vbound : NULL, l, &result);
+      if (!handled) compare_values(v, s, stage, mode, expected, &va, &vb, bound != NULL ? &vbound : NULL, l, &result);
       if (result.verdict == LS_FAIL && v->hooks->explain != NULL) v->hooks->explain(v, s, stage, ta, tb, &result);
       if (a >= 0 && same_code(a, kind_a, kind_b) && result.verdict == LS_PASS) result.verdict = LS_SHARED;
     }

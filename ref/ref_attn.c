@@ -94,6 +94,12 @@ static int64_t state_bytes(const ls_attn_config *c, ls_dtype stored, ls_dtype wi
   return bytes;
 }
 
+void ls_ref_attn_freq(float *freq, const ls_attn_config *config, bool compressed) {
+  const ls_ref_yarn yarn = {config->original_seq_len, config->beta_fast, config->beta_slow, config->rope_factor};
+  ls_ref_rope_freq(freq, config->rope_head_dim, compressed ? config->compress_rope_theta : config->rope_theta);
+  if (compressed) ls_ref_rope_yarn(freq, config->rope_head_dim, config->compress_rope_theta, &yarn);
+}
+
 ls_status ls_ref_attn_open(ls_ref_attn **ref, const ls_config *config, const ls_trace *weights, ls_dtype wide, ls_error *err) {
   const ls_attn_config *c = &config->attn;
   const ls_dtype stored = wide == LS_F64 ? LS_F64 : config->act;
@@ -115,12 +121,8 @@ ls_status ls_ref_attn_open(ls_ref_attn **ref, const ls_config *config, const ls_
     goto out;
   }
 
-  ls_ref_rope_freq(r->freq, c->rope_head_dim, c->rope_theta);
-  ls_ref_rope_freq(r->compress_freq, c->rope_head_dim, c->compress_rope_theta);
-  if (c->original_seq_len > 0) {
-    const ls_ref_yarn yarn = {c->original_seq_len, c->beta_fast, c->beta_slow, c->rope_factor};
-    ls_ref_rope_yarn(r->compress_freq, c->rope_head_dim, c->compress_rope_theta, &yarn);
-  }
+  ls_ref_attn_freq(r->freq, c, false);
+  ls_ref_attn_freq(r->compress_freq, c, true);
 
   LS_TRY_OUT(ls_trace_new(&r->weights, "ref weights", err));
   LS_TRY_OUT(ls_trace_new(&r->memory, "ref state", err));

@@ -17,6 +17,10 @@ extern "C" {
 
 typedef struct ls_ref_attn ls_ref_attn;
 
+/* freq [rope_head_dim / 2] of a layer: rope_theta alone at ratio 0; compressed: compress_rope_theta, stretched by YaRN where
+ * original_seq_len > 0. */
+void ls_ref_attn_freq(float *freq, const ls_attn_config *config, bool compressed);
+
 /* wide: LS_F32 for the rounding points of layers.md, LS_F64 for none. config must have passed its check; weights of any other name, shape
  * or type than the layer's specs ask for are LS_BAD_FIXTURE. LS_INTERNAL with the bytes needed where memory does not suffice. The state is
  * the start. Caches are as large as max_seq_len asks for, but cost memory only where they were written. */
