@@ -326,15 +326,14 @@ static void judge_write_set(const session *v, const step_run *s, const ls_run_re
 
 /* What is published is exact: it must be the reference's. */
 static ls_status judge_published(session *v, const step_run *s, int p, ls_error *err) {
-  static const char *const integers[] = {"compress_source", "index_source",   "topk_rows",       "topk_width",
-                                         "topk_start",      "candidate_rows", "candidate_width", "candidate_start"};
   ls_result result = session_fact(true);
-  for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
-    const int64_t expected = session_state_int(s->cascaded[0].after, integers[i]);
-    const int64_t found = session_state_int(s->cascaded[p].after, integers[i]);
+  for (int i = 0; i < LS_ATTN_PUBLISHED; i++) {
+    const char *name = ls_attn_published[i].name;
+    const int64_t expected = session_state_int(s->cascaded[0].after, name);
+    const int64_t found = session_state_int(s->cascaded[p].after, name);
     if (expected == found || result.verdict == LS_FAIL) continue;
     result = session_fact(false);
-    snprintf(result.note, sizeof result.note, "%s after the step: expected %" PRId64 ", found %" PRId64, integers[i], expected, found);
+    snprintf(result.note, sizeof result.note, "%s after the step: expected %" PRId64 ", found %" PRId64, name, expected, found);
   }
   return session_property(v, s, "state", p, &result, err);
 }

@@ -338,23 +338,6 @@ static ls_status save_of_layer(attn_context *c, ls_trace *state, int64_t layer, 
   return save_tensor(c, state, name, type, device, rows, columns, err);
 }
 
-/* The integers of a state trace, in an ls_attn_state. */
-static const struct {
-  const char *name;
-  size_t offset;
-  int64_t absent;
-} integers[] = {
-    {"compress_source", offsetof(ls_attn_state, compress_source), -1},
-    {"index_source", offsetof(ls_attn_state, index_source), -1},
-    {"topk_rows", offsetof(ls_attn_state, topk_rows), 0},
-    {"topk_width", offsetof(ls_attn_state, topk_width), 0},
-    {"topk_start", offsetof(ls_attn_state, topk_start), 0},
-    {"candidate_rows", offsetof(ls_attn_state, candidate_rows), 0},
-    {"candidate_width", offsetof(ls_attn_state, candidate_width), 0},
-    {"candidate_start", offsetof(ls_attn_state, candidate_start), 0},
-};
-static const size_t n_integers = sizeof integers / sizeof integers[0];
-
 /* A copy of the whole idx on the host, free() it; NULL: *err says why. */
 static int32_t *download_idx(attn_context *c, int64_t rows, ls_error *err) {
   const size_t bytes = (size_t)(rows * attn_ld(&c->config.attn)) * sizeof(int32_t);
@@ -396,11 +379,11 @@ static ls_status save_context(void *context, ls_trace *state, ls_error *err) {
     LS_TRY(save_of_layer(c, state, layer, "kv_state", LS_F32, l->kv_state, ratio, a->head_dim, err));
     LS_TRY(save_of_layer(c, state, layer, "score_state", LS_F32, l->score_state, ratio, a->head_dim, err));
   }
-  for (size_t i = 0; i < n_integers; i++) {
+  for (int i = 0; i < LS_ATTN_PUBLISHED; i++) {
     const int64_t one = 1;
     ls_tensor t;
-    LS_TRY(ls_trace_add(state, integers[i].name, LS_I64, 1, &one, &t, err));
-    memcpy(t.data, (const char *)&c->published + integers[i].offset, sizeof(int64_t));
+    LS_TRY(ls_trace_add(state, ls_attn_published[i].name, LS_I64, 1, &one, &t, err));
+    memcpy(t.data, (const char *)&c->published + ls_attn_published[i].offset, sizeof(int64_t));
   }
   LS_TRY(save_selection(c, state, err));
   const ls_attn_state *p = &c->published; /* one row, or as wide as memory: dense either way */
@@ -410,16 +393,16 @@ static ls_status save_context(void *context, ls_trace *state, ls_error *err) {
 /* ---- the state, in ---- */
 
 static ls_status read_integers(ls_attn_state *next, const ls_trace *state, ls_error *err) {
-  for (size_t i = 0; i < n_integers; i++) {
-    const ls_tensor *t = ls_trace_tensor(state, integers[i].name);
-    int64_t value = integers[i].absent;
+  for (int i = 0; i < LS_ATTN_PUBLISHED; i++) {
+    const ls_tensor *t = ls_trace_tensor(state, ls_attn_published[i].name);
+    int64_t value = ls_attn_published[i].absent;
     if (t && (t->place != LS_HOST || ls_tensor_count(t) != 1 || ls_dtype_is_float(t->dtype))) {
       char dims[96];
-      return ls_fail(err, LS_BAD_FIXTURE, "state: %s: expected one integer, found %s %s", integers[i].name, ls_dtype_name(t->dtype),
-                     ls_dims_text(dims, sizeof dims, t->ndim, t->dim));
+      return ls_fail(err, LS_BAD_FIXTURE, "state: %s: expected one integer, found %s %s", ls_attn_published[i].name,
+                     ls_dtype_name(t->dtype), ls_dims_text(dims, sizeof dims, t->ndim, t->dim));
     }
     if (t) value = (int64_t)ls_tensor_get(t, 0);
-    memcpy((char *)next + integers[i].offset, &value, sizeof value);
+    memcpy((char *)next + ls_attn_published[i].offset, &value, sizeof value);
   }
   return LS_OK;
 }

@@ -122,6 +122,17 @@ int64_t ls_attn_row_of_slot(const ls_attn_config *config, const ls_attn_plan *pl
   return position >= plan->start_pos ? position - plan->start_pos : -1;
 }
 
+const ls_int_attribute ls_attn_published[LS_ATTN_PUBLISHED] = {
+    {"compress_source", offsetof(ls_attn_state, compress_source), -1},
+    {"index_source", offsetof(ls_attn_state, index_source), -1},
+    {"topk_rows", offsetof(ls_attn_state, topk_rows), 0},
+    {"topk_width", offsetof(ls_attn_state, topk_width), 0},
+    {"topk_start", offsetof(ls_attn_state, topk_start), 0},
+    {"candidate_rows", offsetof(ls_attn_state, candidate_rows), 0},
+    {"candidate_width", offsetof(ls_attn_state, candidate_width), 0},
+    {"candidate_start", offsetof(ls_attn_state, candidate_start), 0},
+};
+
 void ls_attn_state_start(ls_attn_state *state) { *state = (ls_attn_state){.compress_source = -1, .index_source = -1}; }
 
 static ls_status check_source(const ls_attn_config *c, const char *name, int64_t layer, ls_error *err) {

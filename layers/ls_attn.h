@@ -50,6 +50,10 @@ int64_t ls_attn_visible(const ls_attn_plan *plan, int64_t t);
 /* The row of the step (0 .. m-1) that slot s of the window ring holds after it, or -1 where the step left the slot alone. */
 int64_t ls_attn_row_of_slot(const ls_attn_config *config, const ls_attn_plan *plan, int64_t slot);
 
+/* The integers of a state trace (ls_path.h) and where they lie in an ls_attn_state: what is published, without the values. */
+enum { LS_ATTN_PUBLISHED = 8 };
+extern const ls_int_attribute ls_attn_published[LS_ATTN_PUBLISHED];
+
 /* Nothing published. */
 void ls_attn_state_start(ls_attn_state *state);
 

@@ -79,7 +79,7 @@ const char *ls_op_name(ls_op op); /* the `op` attribute: "capture", "draft_write
 /* An integer attribute in a fixture, and where its value goes. */
 typedef struct {
   const char *name;
-  size_t offset;  /* of an int64_t in an ls_step, or in an ls_layer_state */
+  size_t offset;  /* of an int64_t in an ls_step, an ls_layer_state, or (ls_attn_published) an ls_attn_state */
   int64_t absent; /* of a state: the value where the attribute is not there */
 } ls_int_attribute;
 

@@ -179,23 +179,6 @@ static ls_status save_of_layer(ls_trace *state, int64_t layer, const char *what,
   return save_tensor(state, name, &first, err);
 }
 
-/* The integers of a state trace, in an ls_attn_state. */
-static const struct {
-  const char *name;
-  size_t offset;
-  int64_t absent;
-} integers[] = {
-    {"compress_source", offsetof(ls_attn_state, compress_source), -1},
-    {"index_source", offsetof(ls_attn_state, index_source), -1},
-    {"topk_rows", offsetof(ls_attn_state, topk_rows), 0},
-    {"topk_width", offsetof(ls_attn_state, topk_width), 0},
-    {"topk_start", offsetof(ls_attn_state, topk_start), 0},
-    {"candidate_rows", offsetof(ls_attn_state, candidate_rows), 0},
-    {"candidate_width", offsetof(ls_attn_state, candidate_width), 0},
-    {"candidate_start", offsetof(ls_attn_state, candidate_start), 0},
-};
-enum { INTEGERS = sizeof integers / sizeof integers[0] };
-
 ls_status ls_ref_attn_save(const ls_ref_attn *ref, ls_trace *state, ls_error *err) {
   const ls_attn_config *c = &ref->config.attn;
   for (int64_t layer = 0; layer < c->n_layers; layer++) {
@@ -206,11 +189,11 @@ ls_status ls_ref_attn_save(const ls_ref_attn *ref, ls_trace *state, ls_error *er
     LS_TRY(save_of_layer(state, layer, "kv_state", &l->kv_state, c->compress_ratio[layer], err));
     LS_TRY(save_of_layer(state, layer, "score_state", &l->score_state, c->compress_ratio[layer], err));
   }
-  for (int i = 0; i < INTEGERS; i++) {
+  for (int i = 0; i < LS_ATTN_PUBLISHED; i++) {
     int64_t value;
-    memcpy(&value, (const char *)&ref->published + integers[i].offset, sizeof value);
+    memcpy(&value, (const char *)&ref->published + ls_attn_published[i].offset, sizeof value);
     const ls_tensor t = ls_tensor_make(LS_I64, 1, &(int64_t){1}, &value);
-    LS_TRY(save_tensor(state, integers[i].name, &t, err));
+    LS_TRY(save_tensor(state, ls_attn_published[i].name, &t, err));
   }
   if (ls_tensor_count(&ref->topk_idxs) > 0) LS_TRY(save_tensor(state, "topk_idxs", &ref->topk_idxs, err));
   if (ls_tensor_count(&ref->candidates) > 0) LS_TRY(save_tensor(state, "candidates", &ref->candidates, err));
@@ -273,10 +256,10 @@ ls_status ls_ref_attn_load(ls_ref_attn *ref, const ls_trace *state, ls_error *er
   ls_spec_list list = {0};
   ls_tensor topk = {0}, candidates = {0};
   ls_status status;
-  for (int i = 0; i < INTEGERS; i++) {
+  for (int i = 0; i < LS_ATTN_PUBLISHED; i++) {
     int64_t value;
-    LS_TRY_OUT(ls_ref_read_integer(&value, state, integers[i].name, integers[i].absent, err));
-    memcpy((char *)&next + integers[i].offset, &value, sizeof value);
+    LS_TRY_OUT(ls_ref_read_integer(&value, state, ls_attn_published[i].name, ls_attn_published[i].absent, err));
+    memcpy((char *)&next + ls_attn_published[i].offset, &value, sizeof value);
   }
   LS_TRY_OUT(ls_ref_check_state(&ref->config, &(ls_layer_state){.attn = next}, err));
   LS_TRY_OUT(ref->config.layer->state_specs(&ref->config, &list, err));

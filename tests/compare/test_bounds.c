@@ -15,17 +15,6 @@ typedef struct {
   ls_trace *weights, *bounds;
 } layer_rig;
 
-static bool yes(void *arg, const char *stage) {
-  (void)arg;
-  (void)stage;
-  return true;
-}
-static bool no(void *arg, const char *stage) {
-  (void)arg;
-  (void)stage;
-  return false;
-}
-
 static void setup(layer_rig *g, ls_dtype act, int64_t base) {
   g->config = (ls_config){.layer = &ls_layer_dflash_context_kv, .act = act};
   g->config.dflash = (ls_dflash_config){.hidden = HIDDEN,

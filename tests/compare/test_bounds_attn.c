@@ -7,16 +7,6 @@
 #include "layers/bound_pool.h"
 #include "layers/bound_sparse_attn.h"
 
-static bool yes(void *arg, const char *stage) {
-  (void)arg;
-  (void)stage;
-  return true;
-}
-static bool no(void *arg, const char *stage) {
-  (void)arg;
-  (void)stage;
-  return false;
-}
 /* arg: names, each with a comma before and after it */
 static bool named(void *arg, const char *stage) {
   char name[LS_NAME_MAX + 2];

@@ -4,38 +4,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attn_published.h"
 #include "layers/ls_layer.h"
 
 /* The six roles at the published widths. */
 static ls_config sound(void) {
   ls_config config = {.layer = &ls_layer_attn_v41, .act = LS_BF16};
-  config.attn = (ls_attn_config){.dim = 5120,
-                                 .n_heads = 64,
-                                 .head_dim = 512,
-                                 .rope_head_dim = 64,
-                                 .q_lora_rank = 1280,
-                                 .o_lora_rank = 1024,
-                                 .o_groups = 8,
-                                 .window_size = 128,
-                                 .index_n_heads = 32,
-                                 .index_head_dim = 128,
-                                 .index_topk = 512,
-                                 .candidate_topk_blocks = 2048,
-                                 .candidate_block_size = 8,
-                                 .candidate_source_layer = 3,
-                                 .original_seq_len = 65536,
-                                 .beta_fast = 32,
-                                 .beta_slow = 1,
-                                 .max_seq_len = 1048576,
-                                 .max_tokens = 160,
-                                 .n_layers = 6,
-                                 .norm_eps = 1e-20,
-                                 .rope_theta = 1e4,
-                                 .compress_rope_theta = 1.6e5,
-                                 .rope_factor = 16,
-                                 .compress_ratio = {0, 2, 2, 1, 1, 1},
-                                 .is_kv_source = {0, 1, 0, 1, 0, 0},
-                                 .is_index_source = {0, 1, 0, 1, 0, 1}};
+  ls_attn_config *c = &config.attn;
+  static const int64_t ratio[] = {0, 2, 2, 1, 1, 1}, kv[] = {0, 1, 0, 1, 0, 0}, index[] = {0, 1, 0, 1, 0, 1};
+  *c = attn_published();
+  c->candidate_source_layer = 3;
+  c->max_tokens = 160;
+  c->n_layers = 6;
+  memcpy(c->compress_ratio, ratio, sizeof ratio);
+  memcpy(c->is_kv_source, kv, sizeof kv);
+  memcpy(c->is_index_source, index, sizeof index);
   return config;
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attn_published.h"
 #include "layers/ls_attn.h"
 
 /* The six roles in one stack, tiny: window 4, topk 2, candidate blocks 2 of 2. */
@@ -373,30 +374,10 @@ Test(attn_ring, a_long_prefill_leaves_the_ring_of_a_token_by_token_decode) {
 static ls_attn_config published(void) {
   ls_config config = {.layer = &ls_layer_attn_v41, .act = LS_BF16};
   ls_attn_config *c = &config.attn;
-  *c = (ls_attn_config){.dim = 5120,
-                        .n_heads = 64,
-                        .head_dim = 512,
-                        .rope_head_dim = 64,
-                        .q_lora_rank = 1280,
-                        .o_lora_rank = 1024,
-                        .o_groups = 8,
-                        .window_size = 128,
-                        .index_n_heads = 32,
-                        .index_head_dim = 128,
-                        .index_topk = 512,
-                        .candidate_topk_blocks = 2048,
-                        .candidate_block_size = 8,
-                        .candidate_source_layer = 20,
-                        .original_seq_len = 65536,
-                        .beta_fast = 32,
-                        .beta_slow = 1,
-                        .max_seq_len = 1048576,
-                        .max_tokens = 4096,
-                        .n_layers = 40,
-                        .norm_eps = 1e-20,
-                        .rope_theta = 1e4,
-                        .compress_rope_theta = 1.6e5,
-                        .rope_factor = 16};
+  *c = attn_published();
+  c->candidate_source_layer = 20;
+  c->max_tokens = 4096;
+  c->n_layers = 40;
   for (int l = 0; l < 40; l++) c->compress_ratio[l] = l < 2 ? 0 : l < 20 ? 2 : 1;
   static const int kv[] = {2, 8, 14, 20}, index[] = {2, 8, 14, 20, 24, 28, 32, 36};
   for (int i = 0; i < 4; i++) c->is_kv_source[kv[i]] = 1;
