@@ -76,6 +76,7 @@ struct session {
   /* attn_v41: where isolated steps start: the reference's state with the fixture's values stored in place of its own; and what states may
    * be off by: cascaded, and the fixture's against `isolated` */
   ls_trace *isolated, *cascaded_bounds, *golden_bounds;
+  bool has_expected; /* the fixture holds expected values: what they may be off by is evaluated */
   bool noted_nonfinite;
   session_time time[2][LS_TIMED_LAYERS]; /* rows > 1, one row; by layer of the step */
 };
