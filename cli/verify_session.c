@@ -13,6 +13,7 @@ static void step_run_free(step_run *s) {
   for (int p = 0; p < LS_MAX_PATHS; p++) {
     ls_run_result_free(&s->cascaded[p]);
     ls_run_result_free(&s->isolated[p]);
+    ls_trace_free(s->exact[p]);
   }
   ls_run_result_free(&s->unrounded);
   ls_trace_free(s->lead);
@@ -185,6 +186,7 @@ static ls_status run_isolated(session *v, step_run *s, ls_error *err) {
 
 static ls_status run_paths(session *v, step_run *s, ls_error *err) {
   LS_TRY(run_cascaded(v, s, err));
+  LS_TRY(session_drift_step(v, s, err));
   if (!s->staged) return LS_OK;
   count_time(v, s);
   LS_TRY(overlay(v, s, s->cascaded[0].out, NULL, false, &s->values, err));
@@ -258,6 +260,7 @@ static ls_status verify_step(session *v, int64_t i, ls_error *err) {
     for (int b = 0; b < v->n_paths; b++)
       for (int a = -1; a < b; a++) LS_TRY_OUT(judge_pair(v, &s, a, b, err));
     for (int p = 0; p < v->n_paths; p++) LS_TRY_OUT(v->hooks->judge_path(v, &s, p, err));
+    for (int p = 1; s.staged && p < v->n_paths; p++) LS_TRY_OUT(session_judge_drift(v, &s, p, err));
   }
   LS_TRY_OUT(move_on(v, &s, err));
 out:
@@ -280,6 +283,7 @@ static ls_status open_paths(session *v, const ls_trace *start, ls_error *err) {
     LS_TRY(ls_report_path(v->report, run->path->name, run->path->describe(run->ctx), err));
     v->n_paths++;
   }
+  LS_TRY(session_drift_open(v, start, err));
   return v->hooks->open(v, start, err);
 }
 
@@ -368,6 +372,7 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
     if (added != LS_OK) status = added;
   }
   for (int p = 0; p < LS_MAX_PATHS; p++) ls_run_close(&v.run[p]);
+  session_drift_close(&v);
   for (int64_t i = 0; i < v.n_history; i++) ls_ring_history_free(v.history[i]);
   free(v.history);
   ls_trace_free(v.isolated);
