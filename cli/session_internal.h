@@ -62,6 +62,13 @@ typedef struct {
   double sum[LS_MAX_PATHS], least[LS_MAX_PATHS];
 } session_time;
 
+/* What the reference recorded in an earlier step: a path may show it again. */
+enum { LS_EARLIER = 4 };
+typedef struct {
+  int64_t step, sub;
+  ls_trace *out;
+} session_earlier;
+
 struct session {
   const ls_verify_options *options;
   const session_layer *hooks;
@@ -77,6 +84,8 @@ struct session {
    * be off by: cascaded, and the fixture's against `isolated` */
   ls_trace *isolated, *cascaded_bounds, *golden_bounds;
   bool noted_nonfinite;
+  session_earlier earlier[LS_EARLIER]; /* newest first */
+  int explained[LS_MAX_STAGES][LS_MAX_PATHS]; /* how often a stage of a path was diagnosed */
   session_time time[2][LS_TIMED_LAYERS]; /* rows > 1, one row; by layer of the step */
 };
 
@@ -121,5 +130,16 @@ ls_result session_fact(bool holds); /* of one thing; the caller adds the note */
 
 /* Refused or not, as the fixture says. */
 ls_status session_judge_refusal(session *v, const step_run *s, int p, ls_error *err);
+
+/* ---- session_explain.c ---- */
+
+/* What a failing stage looks like (ls_explain), into result->pattern: of an isolated comparison, and of a cascaded one where there is no
+ * isolated one. compare: what was compared; bounds: as it was made. A stage of a path is diagnosed a few times, not in each of many steps. */
+void session_explain(session *v, const step_run *s, int a, int b, ls_mode mode, const ls_trace *bounds, const ls_compare_args *compare,
+                     ls_result *result);
+
+/* Takes what the reference recorded out of the step, to be recognised in later ones. */
+void session_remember_earlier(session *v, step_run *s);
+void session_forget_earlier(session *v);
 
 #endif

@@ -114,11 +114,13 @@ static json_t *properties_json(const report_file *file, const ls_report_options 
 static json_t *finding_json(const report_file *file, const ls_report_options *options, const report_finding *f) {
   char command[2048];
   const report_entry *e = f->mode[f->first_mode];
+  const report_failure *explained = report_explained(f);
   report_repeat(command, sizeof command, file, options, e->stage, e->sub, f->first->step);
-  return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:o}", "step", (json_int_t)f->first->step, "stage", text_json(e->stage),
+  return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o}", "step", (json_int_t)f->first->step, "stage", text_json(e->stage),
                    "sub", sub_json(e->sub), "pair", text_json(e->pair), "mode", mode_json(f->first_mode), "origin", origin_json(f->origin),
-                   "known", (int)f->known, "where", text_json(f->first->result.where), "note", text_json(f->first->result.note), "repeat",
-                   text_json(command));
+                   "known", (int)f->known, "where", text_json(f->first->result.where), "note", text_json(f->first->result.note), "pattern",
+                   text_json(explained ? explained->result.pattern : ""), "pattern_text",
+                   text_json(explained ? explained->result.pattern_text : ""), "repeat", text_json(command));
 }
 
 static ls_status file_json(json_t **json, const report_file *file, const ls_report_options *options, ls_error *err) {

@@ -239,6 +239,25 @@ static void side_names(const char *pair, char a[LS_MAX_PAIR], char b[LS_MAX_PAIR
 
 static const char *mode_name(ls_mode mode) { return mode == LS_ISOLATED ? "isolated" : "cascaded"; }
 
+/* "pattern  8 of 16 rows differ: ... (rotation-position)", broken between words. */
+static void put_pattern(const printer *p, const report_finding *f) {
+  enum { LEFT = 17 };
+  const report_failure *of = report_explained(f);
+  if (of == NULL) return;
+  char text[LS_MAX_PATTERN_TEXT + LS_MAX_PATTERN + 64] = "";
+  if (of->step != f->first->step) append(text, sizeof text, "step %" PRId64 ": ", of->step);
+  append(text, sizeof text, "%s (%s)", of->result.pattern_text, of->result.pattern);
+  int column = fprintf(p->out, "        pattern ");
+  for (const char *word = text; *word;) {
+    const int length = (int)strcspn(word, " ");
+    if (column + 1 + length > p->width && column > LEFT) column = fprintf(p->out, "\n%*s", LEFT - 1, "") - 1;
+    column += fprintf(p->out, " %.*s", length, word);
+    word += length;
+    word += strspn(word, " ");
+  }
+  fprintf(p->out, "\n");
+}
+
 static void put_finding(const printer *p, const report_file *file, const report_finding *f) {
   char name[LS_NAME_MAX + 32], command[2048], use[16], steps[16], a[LS_MAX_PAIR], b[LS_MAX_PAIR];
   const report_entry *e = f->mode[f->first_mode];
@@ -259,6 +278,7 @@ static void put_finding(const printer *p, const report_file *file, const report_
     fprintf(p->out, "\n");
   }
   if (r->note[0]) fprintf(p->out, "        note     %s\n", r->note);
+  put_pattern(p, f);
   for (int m = 0; m < LS_MODES; m++) {
     const report_tally *t = f->mode[m] ? &f->mode[m]->tally : NULL;
     int64_t bad = t ? t->runs[LS_FAIL] + t->runs[LS_MISSING] : 0, runs = 0;

@@ -1,0 +1,31 @@
+/* One pattern for a failing stage: the order in which they are tried. What says more comes first, and what predicts every value ends the
+ * search. */
+#include <string.h>
+
+#include "explain_internal.h"
+
+static void explain_values(const ls_explain_args *args, ls_pattern *pattern) {
+  static void (*const patterns[])(const ls_subject *, ls_best *) = {
+      ls_explain_nonfinite, ls_explain_score, ls_explain_other_values, ls_explain_rotation,  ls_explain_norm, ls_explain_grid,
+      ls_explain_attention, ls_explain_moved, ls_explain_numbers,      ls_explain_gemm,
+  };
+  ls_subject s;
+  ls_best best = {.pattern = pattern, .share = 0};
+  if (!ls_subject_open(&s, args)) return;
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns && s.failing > 0 && !ls_best_is_certain(&best); i++) patterns[i](&s, &best);
+  if (s.failing > 0 && best.share == 0) ls_explain_place(&s, &best);
+  ls_subject_close(&s);
+}
+
+void ls_explain(const ls_explain_args *args, ls_pattern *pattern) {
+  memset(pattern, 0, sizeof *pattern);
+  const ls_stage *stage = args->compare.stage;
+  if (stage == NULL || args->compare.a == NULL || args->compare.b == NULL) return;
+  if (stage->holds == LS_HOLDS_INDICES || stage->holds == LS_HOLDS_SELECTION) {
+    ls_explain_indices(args, pattern);
+  } else if (stage->holds == LS_HOLDS_MASK) {
+    ls_explain_mask(args, pattern);
+  } else {
+    explain_values(args, pattern);
+  }
+}
