@@ -6,7 +6,7 @@
 #include "../compare/ls_explain.h"
 #include "session_internal.h"
 
-enum { DIAGNOSES = 12 };                                 /* of one stage of one path */
+enum { DIAGNOSES = 24 };                                   /* of one stage of one path */
 static const size_t most_earlier_bytes = (size_t)32 << 20; /* of one step */
 
 typedef struct {
@@ -51,26 +51,50 @@ static int stage_number(const session *v, const char *name) {
   return 0;
 }
 
-/* Whether both sides hold the stage as it was computed in isolation: then what was introduced shows there. */
-static bool judged_isolated(const session *v, const step_run *s, int a, int b, const ls_stage *stage) {
-  if (stage->is_ring) return a >= 0;
-  return session_kind_of(v, s, b, stage->name) != LS_STAGE_FUSED && ls_trace_find(session_out(s, a, LS_ISOLATED), stage->name) != NULL &&
-         ls_trace_find(session_out(s, b, LS_ISOLATED), stage->name) != NULL;
+/* Whether its isolated comparison failed in this step: then what was introduced shows there. */
+static bool failed_isolated(session_diagnosis *d, const step_run *s, int a, ls_mode mode, int64_t layer) {
+  const uint64_t bit = (uint64_t)1 << (layer & 63);
+  if (d->step != s->step.number || d->pair != a) d->layers = 0;
+  d->step = s->step.number, d->pair = a;
+  if (mode == LS_CASCADED) return (d->layers & bit) != 0;
+  d->layers |= bit;
+  return false;
+}
+
+/* Takes a pattern over; one that may be chance only where the failures of the stage that look like it come to enough together. The pairs of
+ * one step show the same values: they count once. */
+static void take(session_diagnosis *d, int64_t step, const ls_pattern *pattern, ls_result *result) {
+  if (pattern->id[0] == '\0') return; /* a bias keeps its own */
+  if (pattern->bits < LS_PATTERN_BITS) {
+    if (strcmp(d->pattern, pattern->id) != 0) d->bits = d->bits_before = 0, d->bits_step = -1;
+    memcpy(d->pattern, pattern->id, sizeof d->pattern);
+    if (d->bits_step != step) d->bits_before = d->bits;
+    d->bits_step = step;
+    if (d->bits < d->bits_before + pattern->bits) d->bits = d->bits_before + pattern->bits;
+    if (d->bits < LS_PATTERN_BITS) return;
+  }
+  memcpy(result->pattern, pattern->id, sizeof result->pattern);
+  memcpy(result->pattern_text, pattern->text, sizeof result->pattern_text);
 }
 
 void session_explain(session *v, const step_run *s, int a, int b, ls_mode mode, const ls_trace *bounds, const ls_compare_args *compare,
                      ls_result *result) {
-  int *times = &v->explained[stage_number(v, compare->stage->name)][b];
-  if (*times >= DIAGNOSES || (mode == LS_CASCADED && judged_isolated(v, s, a, b, compare->stage))) return;
-  ++*times;
-  const ls_run_result *ref = mode == LS_CASCADED ? &s->cascaded[0] : &s->isolated[0];
+  session_diagnosis *d = &v->diagnosis[stage_number(v, compare->stage->name)][b];
+  if (failed_isolated(d, s, a, mode, compare->first_layer) || d->times >= DIAGNOSES) return;
+  d->times++;
+  const ls_run_result *from = mode == LS_CASCADED ? &s->cascaded[b] : &s->isolated[0];
   const ls_run_result *of_b = mode == LS_CASCADED ? &s->cascaded[b] : &s->isolated[b];
   ls_error ignored = {LS_OK, ""};
   ls_trace *own = NULL;
   fused_arg fused = {v, s, b};
-  ls_tensor held_view, earlier_view[LS_EARLIER];
+  ls_tensor held_view, right_view, earlier_view[LS_EARLIER];
   ls_explain_earlier earlier[LS_EARLIER];
-  ls_explain_args args = {.compare = *compare, .bounds = bounds, .fused = is_fused, .fused_arg = &fused, .earlier = earlier};
+  ls_explain_args args = {.compare = *compare,
+                          .bounds = bounds,
+                          .fused = is_fused,
+                          .fused_arg = &fused,
+                          .earlier = earlier,
+                          .inherits = mode == LS_CASCADED && !(compare->stage->is_ring && a < 0)};
   if (mode == LS_CASCADED && s->staged && own_values(v, s, b, &own, &ignored) != LS_OK) {
     ls_trace_free(own);
     return;
@@ -79,10 +103,11 @@ void session_explain(session *v, const step_run *s, int a, int b, ls_mode mode, 
                               .weights = v->weights,
                               .step = &s->step,
                               .values = mode == LS_CASCADED ? own : s->given,
-                              .before = ref->before,
-                              .after = ref->after};
+                              .before = from->before,
+                              .after = from->after};
   if (s->staged) args.step = &step;
   args.held = held_before(v, s, of_b->before, compare, &held_view);
+  args.held_right = held_before(v, s, mode == LS_CASCADED ? s->cascaded[0].before : s->isolated[0].before, compare, &right_view);
   args.score = ls_trace_tensor(step.values, "index_score");
   for (int i = 0; i < LS_EARLIER && v->earlier[i].out != NULL; i++) {
     const ls_tensor *t = ls_trace_tensor(v->earlier[i].out, compare->stage->name);
@@ -94,9 +119,17 @@ void session_explain(session *v, const step_run *s, int a, int b, ls_mode mode, 
   ls_pattern pattern;
   ls_explain(&args, &pattern);
   ls_trace_free(own);
-  if (pattern.id[0] == '\0') return; /* a bias keeps its own */
-  snprintf(result->pattern, sizeof result->pattern, "%s", pattern.id);
-  snprintf(result->pattern_text, sizeof result->pattern_text, "%s", pattern.text);
+  take(d, s->step.number, &pattern, result);
+}
+
+void session_explain_own(session *v, const step_run *s, int p, const ls_compare_args *compare, ls_result *result) {
+  const ls_run_result *r = &s->cascaded[p];
+  const ls_bound_args step = {
+      .config = v->config, .weights = v->weights, .step = &s->step, .values = r->out, .before = r->before, .after = r->after};
+  const ls_explain_args args = {.compare = *compare, .step = &step};
+  ls_pattern pattern;
+  ls_explain(&args, &pattern);
+  take(&v->diagnosis[stage_number(v, compare->stage->name)][p], s->step.number, &pattern, result);
 }
 
 void session_remember_earlier(session *v, step_run *s) {

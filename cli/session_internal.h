@@ -69,6 +69,18 @@ typedef struct {
   ls_trace *out;
 } session_earlier;
 
+/* Of one stage of one path. */
+typedef struct {
+  int times; /* that it was diagnosed */
+  /* what its failures look like where each alone may be chance (ls_pattern.bits): the last one, and what all together came to */
+  char pattern[LS_MAX_PATTERN];
+  double bits, bits_before; /* with the step `bits_step`, and before it */
+  int64_t bits_step;
+  int64_t step; /* the last one that failed isolated, in layers (by bits) of a pair */
+  int pair;
+  uint64_t layers;
+} session_diagnosis;
+
 struct session {
   const ls_verify_options *options;
   const session_layer *hooks;
@@ -85,7 +97,7 @@ struct session {
   ls_trace *isolated, *cascaded_bounds, *golden_bounds;
   bool noted_nonfinite;
   session_earlier earlier[LS_EARLIER]; /* newest first */
-  int explained[LS_MAX_STAGES][LS_MAX_PATHS]; /* how often a stage of a path was diagnosed */
+  session_diagnosis diagnosis[LS_MAX_STAGES][LS_MAX_PATHS];
   session_time time[2][LS_TIMED_LAYERS]; /* rows > 1, one row; by layer of the step */
 };
 
@@ -133,10 +145,14 @@ ls_status session_judge_refusal(session *v, const step_run *s, int p, ls_error *
 
 /* ---- session_explain.c ---- */
 
-/* What a failing stage looks like (ls_explain), into result->pattern: of an isolated comparison, and of a cascaded one where there is no
- * isolated one. compare: what was compared; bounds: as it was made. A stage of a path is diagnosed a few times, not in each of many steps. */
+/* What a failing stage looks like (ls_explain), into result->pattern: of an isolated comparison, and of a cascaded one where the isolated
+ * one of the same step did not fail. compare: what was compared; bounds: as it was made. A stage of a path is diagnosed a few times, not in
+ * each of many steps. */
 void session_explain(session *v, const step_run *s, int a, int b, ls_mode mode, const ls_trace *bounds, const ls_compare_args *compare,
                      ls_result *result);
+
+/* The same of a property that holds a stage against what path p's own stages, recorded in the cascaded run, should have made of it. */
+void session_explain_own(session *v, const step_run *s, int p, const ls_compare_args *compare, ls_result *result);
 
 /* Takes what the reference recorded out of the step, to be recognised in later ones. */
 void session_remember_earlier(session *v, step_run *s);

@@ -112,9 +112,10 @@ void ls_bias_say(ls_result *r) {
            "biased: %lld of %lld elements differ, where the bound explains at most %.0f, and %lld of %lld that are one step apart are %s",
            (long long)bias->differing, (long long)bias->count, ceil(bias->expected), (long long)most, (long long)one, side);
   snprintf(r->pattern, sizeof r->pattern, "%s", !nearly_all ? "biased" : bias->toward > bias->away ? "truncated" : "rounded-away");
-  snprintf(r->pattern_text, sizeof r->pattern_text, "%lld of %lld elements differ, each within its bound, and %lld of %lld by one step %s%s",
-           (long long)bias->differing, (long long)bias->count, (long long)most, (long long)one, side,
-           !nearly_all                    ? ": more than a fair rounding leaves"
+  snprintf(r->pattern_text, sizeof r->pattern_text,
+           "%lld of %lld elements differ, each within its bound, and %lld of %lld by one step %s%s", (long long)bias->differing,
+           (long long)bias->count, (long long)most, (long long)one, side,
+           !nearly_all                 ? ": more than a fair rounding leaves"
            : bias->toward > bias->away ? ": values are cut off instead of rounded"
                                        : ": values are rounded away from zero");
 }

@@ -161,10 +161,13 @@ void ls_compare_tensor(ls_result *result, const ls_compare_args *args) {
 
   int64_t count = ls_tensor_count(args->a);
   const bool rounds = args->type == LS_BF16 || args->type == LS_F16;
-  work w = {
-      .args = args,
-      .rule = {.type = args->type, .steps = args->steps, .has_tolerance = args->has_tolerance, .atol = args->atol, .rtol = args->rtol,
-               .bias = rounds && args->bound != NULL && args->bound->dtype == LS_F32 && args->steps >= 1 && !args->has_tolerance}};
+  work w = {.args = args,
+            .rule = {.type = args->type,
+                     .steps = args->steps,
+                     .has_tolerance = args->has_tolerance,
+                     .atol = args->atol,
+                     .rtol = args->rtol,
+                     .bias = rounds && args->bound != NULL && args->bound->dtype == LS_F32 && args->steps >= 1 && !args->has_tolerance}};
   w.width = args->a->ndim > 0 ? args->a->dim[args->a->ndim - 1] : 1;
   w.rows = count > 0 ? count / w.width : 0;
   int64_t pieces = count / (1 << 16) + 1; /* smaller ones are not worth a thread */

@@ -6,14 +6,14 @@
 
 static void explain_values(const ls_explain_args *args, ls_pattern *pattern) {
   static void (*const patterns[])(const ls_subject *, ls_best *) = {
-      ls_explain_nonfinite, ls_explain_score, ls_explain_other_values, ls_explain_rotation,  ls_explain_norm, ls_explain_grid,
-      ls_explain_attention, ls_explain_moved, ls_explain_numbers,      ls_explain_gemm,
+      ls_explain_score, ls_explain_nonfinite, ls_explain_other_values, ls_explain_rotation, ls_explain_norm,
+      ls_explain_grid,  ls_explain_attention, ls_explain_moved,        ls_explain_numbers,  ls_explain_gemm,
   };
   ls_subject s;
   ls_best best = {.pattern = pattern, .share = 0};
   if (!ls_subject_open(&s, args)) return;
   for (size_t i = 0; i < sizeof patterns / sizeof *patterns && s.failing > 0 && !ls_best_is_certain(&best); i++) patterns[i](&s, &best);
-  if (s.failing > 0 && best.share == 0) ls_explain_place(&s, &best);
+  if (s.failing > 0 && best.share == 0 && !args->inherits) ls_explain_place(&s, &best);
   ls_subject_close(&s);
 }
 
@@ -27,5 +27,7 @@ void ls_explain(const ls_explain_args *args, ls_pattern *pattern) {
     ls_explain_mask(args, pattern);
   } else {
     explain_values(args, pattern);
+    return;
   }
+  if (pattern->id[0]) pattern->bits = 2 * LS_PATTERN_BITS; /* counted, not predicted */
 }

@@ -29,12 +29,14 @@ static void visible(const ls_subject *s, ls_best *best) {
     explained += llabs((long long)by);
   }
   if (by == 0 || !constant || explained < s->failing - s->failing / 100) return;
-  ls_fit fit = {.checked = 1, .agree = 1};
+  const ls_fit fit = ls_fit_counted();
   if (by < 0) {
-    ls_best_offer(best, s, &fit, "visible-rows", "queries see %lld row%s less than they should: the newest is masked, p / ratio in place of (p + 1) / ratio",
+    ls_best_offer(best, s, &fit, "visible-rows",
+                  "queries see %lld row%s less than they should: the newest is masked, p / ratio in place of (p + 1) / ratio",
                   (long long)-by, ls_plural(-by));
   } else {
-    ls_best_offer(best, s, &fit, "visible-rows", "queries see %lld row%s more than they should: one that is in the future", (long long)by, ls_plural(by));
+    ls_best_offer(best, s, &fit, "visible-rows", "queries see %lld row%s more than they should: one that is in the future", (long long)by,
+                  ls_plural(by));
   }
 }
 
@@ -62,7 +64,7 @@ static double score_of(const score_try *t, int64_t row, int64_t position) {
 enum { SCORES = 256 };
 
 static bool scores_fit(ls_fit *fit, const ls_subject *s, const score_try *t, double tries) {
-  *fit = (ls_fit){.failing = 0};
+  *fit = (ls_fit){.tries = tries};
   const int64_t each = s->failing / SCORES + 1;
   int64_t seen = 0;
   for (int64_t i = 0; i < s->rows * s->width; i++) {
@@ -71,7 +73,7 @@ static bool scores_fit(ls_fit *fit, const ls_subject *s, const score_try *t, dou
     ls_fit_add(fit, s, i, score_of(t, row, i % s->width), (double)s->rest[i]);
     if (fit->checked - fit->agree > SCORES / 50) return false;
   }
-  return ls_fit_holds(fit, tries);
+  return ls_fit_holds(fit);
 }
 
 void ls_explain_score(const ls_subject *s, ls_best *best) {
@@ -94,14 +96,15 @@ void ls_explain_score(const ls_subject *s, ls_best *best) {
     if (l != right && scores_fit(&fit, s, &t, (double)a->n_layers)) {
       ls_best_offer(best, s, &fit, "index-keys", "scores match the keys of layer %lld, not those of layer %lld that are published%s",
                     (long long)l, (long long)right,
-                    l == own     ? ": the path scores as index_keys = own does"
+                    l == own       ? ": the path scores as index_keys = own does"
                     : own == right ? ": the path scores as index_keys = published does"
                                    : "");
     }
     if (l != right) continue;
     for (int shift = -1; shift <= 1; shift += 2) {
       t.shift = shift;
-      if (scores_fit(&fit, s, &t, 4)) ls_best_offer(best, s, &fit, "keys-shifted", "position j has the score of key j %s 1", shift < 0 ? "-" : "+");
+      if (scores_fit(&fit, s, &t, 4))
+        ls_best_offer(best, s, &fit, "keys-shifted", "position j has the score of key j %s 1", shift < 0 ? "-" : "+");
     }
     t.shift = 0;
     t.no_relu = true;
@@ -114,12 +117,12 @@ void ls_explain_score(const ls_subject *s, ls_best *best) {
 
 typedef enum {
   LIST_OWN,
-  LIST_EMPTY_IS_ROW_0,    /* -1 read as row 0 */
-  LIST_SELECTION_OF_0,    /* the compressed entries of query 0 */
-  LIST_OF_0,              /* all entries of query 0 */
-  LIST_UP,                /* every index one higher */
-  LIST_DOWN,              /* one lower */
-  LIST_FIRST_SET,         /* only rows of the first row set */
+  LIST_EMPTY_IS_ROW_0, /* -1 read as row 0 */
+  LIST_SELECTION_OF_0, /* the compressed entries of query 0 */
+  LIST_OF_0,           /* all entries of query 0 */
+  LIST_UP,             /* every index one higher */
+  LIST_DOWN,           /* one lower */
+  LIST_FIRST_SET,      /* only rows of the first row set */
   LIST_SECOND_SET,
   LIST_WITHOUT_LAST_WINDOW, /* the newest row of the window left out */
   LIST_WITHOUT_FIRST_WINDOW
@@ -198,7 +201,7 @@ static bool attention_fits(ls_fit *fit, const ls_subject *s, attention_try *t, d
   for (int64_t i = 0; i < s->rows * s->cells; i++) fails += s->cell_fails[i];
   const int64_t each[] = {(s->rows * s->cells - fails) / CELLS + 1, fails / CELLS + 1};
   int64_t seen[] = {0, 0};
-  *fit = (ls_fit){.failing = 0};
+  *fit = (ls_fit){.tries = tries};
   for (int64_t i = 0; i < s->rows * s->cells; i++) {
     const int kind = s->cell_fails[i];
     if (seen[kind]++ % each[kind] != 0) continue;
@@ -206,7 +209,7 @@ static bool attention_fits(ls_fit *fit, const ls_subject *s, attention_try *t, d
     for (int64_t c = 0; c < t->width; c++) ls_fit_add(fit, s, i * s->cell + c, t->y[c], (double)s->rest[i * s->cell + c]);
     if (fit->failing - fit->explained > CELLS * t->width / 100) return false;
   }
-  return ls_fit_holds(fit, tries);
+  return ls_fit_holds(fit);
 }
 
 static void try_all(const ls_subject *s, attention_try *t, ls_best *best) {
@@ -252,7 +255,8 @@ static void try_all(const ls_subject *s, attention_try *t, ls_best *best) {
     t->how = right;
     t->how.scale = scales[i];
     if (scales[i] != 0 && attention_fits(&fit, s, t, 32))
-      ls_best_offer(best, s, &fit, "score-scale", "values match an attention whose scores are multiplied by %.6g instead of %.6g", scales[i], scale);
+      ls_best_offer(best, s, &fit, "score-scale", "values match an attention whose scores are multiplied by %.6g instead of %.6g",
+                    scales[i], scale);
   }
 }
 
@@ -273,7 +277,8 @@ void ls_explain_attention(const ls_subject *s, ls_best *best) {
   ls_error err = {LS_OK, ""};
   float *row = malloc((size_t)t.width * sizeof *row + 1);
   double *numbers = malloc((size_t)(t.entries + t.width) * sizeof *numbers + 1);
-  if (row != NULL && numbers != NULL && ls_bound_rows_a(&t.a, &args, NULL, &err) == LS_OK && ls_bound_rows_b(&t.b, &args, NULL, &err) == LS_OK) {
+  if (row != NULL && numbers != NULL && ls_bound_rows_a(&t.a, &args, NULL, &err) == LS_OK &&
+      ls_bound_rows_b(&t.b, &args, NULL, &err) == LS_OK) {
     t.row = row, t.score = numbers, t.y = numbers + t.entries;
     try_all(s, &t, best);
   }

@@ -31,7 +31,7 @@ static bool plan_of(const ls_explain_args *args, ls_attn_plan *plan) {
 typedef struct {
   int64_t m, k;
   int64_t *a, *b;
-  uint8_t *differs; /* [m] */
+  uint8_t *differs;      /* [m] */
   int64_t rows, entries; /* that differ */
 } lists;
 
@@ -85,12 +85,13 @@ static bool shifted(const lists *l, const ls_explain_args *args, ls_pattern *pat
   if (plan_of(args, &plan)) {
     const int64_t window = args->step->config->attn.window_size;
     if (by == window - plan.rows_a)
-      snprintf(why, sizeof why, ": the offset is the window, %lld, where the first row set has %lld rows", (long long)window, (long long)plan.rows_a);
+      snprintf(why, sizeof why, ": the offset is the window, %lld, where the first row set has %lld rows", (long long)window,
+               (long long)plan.rows_a);
     else if (by == -plan.rows_a)
       snprintf(why, sizeof why, ": the offset of %lld, the rows of the first row set, is lacking", (long long)plan.rows_a);
   }
-  name_it(pattern, "indices-shifted", "%lld of %lld rows differ: %lld entries are the right ones %s %lld%s", (long long)l->rows, (long long)l->m,
-          (long long)seen, by < 0 ? "-" : "+", llabs((long long)by), why);
+  name_it(pattern, "indices-shifted", "%lld of %lld rows differ: %lld entries are the right ones %s %lld%s", (long long)l->rows,
+          (long long)l->m, (long long)seen, by < 0 ? "-" : "+", llabs((long long)by), why);
   return true;
 }
 
@@ -98,8 +99,8 @@ static bool read_as_zero(const lists *l, ls_pattern *pattern) {
   for (int64_t i = 0; i < l->m * l->k; i++)
     if (l->a[i] != l->b[i] && !(l->a[i] == -1 && l->b[i] == 0)) return false;
   if (l->entries < LEAST) return false;
-  name_it(pattern, "minus-one-is-row-0", "%lld of %lld rows differ: %lld empty entries hold 0 instead of -1", (long long)l->rows, (long long)l->m,
-          (long long)l->entries);
+  name_it(pattern, "minus-one-is-row-0", "%lld of %lld rows differ: %lld empty entries hold 0 instead of -1", (long long)l->rows,
+          (long long)l->m, (long long)l->entries);
   return true;
 }
 
@@ -112,7 +113,8 @@ static bool of_another_row(const lists *l, ls_pattern *pattern) {
     first = first && memcmp(l->b + t * l->k, l->a, (size_t)l->k * sizeof *l->a) == 0;
   }
   if (first) {
-    name_it(pattern, "selection-of-query-0", "%lld of %lld rows differ: each holds the entries of query 0", (long long)l->rows, (long long)l->m);
+    name_it(pattern, "selection-of-query-0", "%lld of %lld rows differ: each holds the entries of query 0", (long long)l->rows,
+            (long long)l->m);
     return true;
   }
   for (int64_t shift = -1; shift <= 1; shift += 2) {
@@ -125,8 +127,8 @@ static bool of_another_row(const lists *l, ls_pattern *pattern) {
     if (all) by = shift;
   }
   if (by == 0) return false;
-  name_it(pattern, "rows-shifted", "%lld of %lld rows differ: query t holds the entries of query t %s 1", (long long)l->rows, (long long)l->m,
-          by < 0 ? "-" : "+");
+  name_it(pattern, "rows-shifted", "%lld of %lld rows differ: query t holds the entries of query t %s 1", (long long)l->rows,
+          (long long)l->m, by < 0 ? "-" : "+");
   return true;
 }
 
@@ -146,8 +148,8 @@ static bool of_another_order(const lists *l, ls_pattern *pattern) {
     }
   }
   if (twice > 0) {
-    name_it(pattern, "duplicates", "%lld of %lld rows differ: %lld entr%s named twice in one row", (long long)l->rows, (long long)l->m, (long long)twice,
-            twice == 1 ? "y is" : "ies are");
+    name_it(pattern, "duplicates", "%lld of %lld rows differ: %lld entr%s named twice in one row", (long long)l->rows, (long long)l->m,
+            (long long)twice, twice == 1 ? "y is" : "ies are");
     return true;
   }
   if (!same || l->entries < LEAST) return false;
@@ -203,22 +205,24 @@ static void by_difference(const lists *l, const ls_explain_args *args, ls_patter
   const long long rows = (long long)l->rows, m = (long long)l->m;
   const bool window = strcmp(args->compare.stage->name, "window_idx") == 0;
   if (d.extra > 0 && d.future == d.extra && d.missing == 0 && d.most_extra == 1) {
-    name_it(pattern, window ? "window-long" : "future", "%lld of %lld rows differ: each has 1 entry too many, which is in the future of its query", rows, m);
+    name_it(pattern, window ? "window-long" : "future",
+            "%lld of %lld rows differ: each has 1 entry too many, which is in the future of its query", rows, m);
   } else if (window && d.extra > 0 && d.missing == 0 && d.most_extra == 1 && d.extra_after == d.extra) {
-    name_it(pattern, "window-long", "%lld of %lld rows differ: each has 1 entry too many, the one after the newest: the window is one long", rows, m);
+    name_it(pattern, "window-long", "%lld of %lld rows differ: each has 1 entry too many, the one after the newest: the window is one long",
+            rows, m);
   } else if (window && d.missing > 0 && d.extra == 0 && d.most_missing == 1 && d.missing_first == d.missing) {
     name_it(pattern, "window-short", "%lld of %lld rows differ: each lacks its oldest entry: the window is one short", rows, m);
   } else if (window && d.missing > 0 && d.extra == 0 && d.most_missing == 1 && d.missing_last == d.missing) {
     name_it(pattern, "window-short", "%lld of %lld rows differ: each lacks its newest entry: a query does not see itself", rows, m);
   } else if (d.extra > 0 && d.future == d.extra && d.extra >= LEAST) {
-    name_it(pattern, "future", "%lld of %lld rows differ: %lld entries are in the future of their query, %lld lack", rows, m, (long long)d.extra,
-            (long long)d.missing);
+    name_it(pattern, "future", "%lld of %lld rows differ: %lld entries are in the future of their query, %lld lack", rows, m,
+            (long long)d.extra, (long long)d.missing);
   } else if (d.missing >= LEAST && d.extra == 0) {
-    name_it(pattern, "entries-missing", "%lld of %lld rows differ: %lld entries lack (%lld .. %lld a row), none is too many", rows, m, (long long)d.missing,
-            (long long)d.least_missing, (long long)d.most_missing);
+    name_it(pattern, "entries-missing", "%lld of %lld rows differ: %lld entries lack (%lld .. %lld a row), none is too many", rows, m,
+            (long long)d.missing, (long long)d.least_missing, (long long)d.most_missing);
   } else if (d.extra >= LEAST && d.missing == 0) {
-    name_it(pattern, "entries-extra", "%lld of %lld rows differ: %lld entries are too many (%lld .. %lld a row), none lacks", rows, m, (long long)d.extra,
-            (long long)d.least_extra, (long long)d.most_extra);
+    name_it(pattern, "entries-extra", "%lld of %lld rows differ: %lld entries are too many (%lld .. %lld a row), none lacks", rows, m,
+            (long long)d.extra, (long long)d.least_extra, (long long)d.most_extra);
   }
 }
 
@@ -245,7 +249,8 @@ static bool ties_lost(const lists *l, const ls_explain_args *args, ls_pattern *p
     }
   }
   if (missing < LEAST) return false;
-  name_it(pattern, "ties-lost", "%lld of %lld rows differ: %lld entries lack, and each of them scores exactly as the k-th does: ties are dropped",
+  name_it(pattern, "ties-lost",
+          "%lld of %lld rows differ: %lld entries lack, and each of them scores exactly as the k-th does: ties are dropped",
           (long long)l->rows, (long long)l->m, (long long)missing);
   return true;
 }
@@ -256,9 +261,11 @@ void ls_explain_indices(const ls_explain_args *args, ls_pattern *pattern) {
     lists_close(&l);
     return;
   }
-  const bool named = shifted(&l, args, pattern) || read_as_zero(&l, pattern) || of_another_row(&l, pattern) || of_another_order(&l, pattern) ||
-                     ties_lost(&l, args, pattern);
-  if (!named) by_difference(&l, args, pattern);
+  const bool window = strcmp(args->compare.stage->name, "window_idx") == 0; /* one entry long is also the window of the next query */
+  if (window) by_difference(&l, args, pattern);
+  const bool named = pattern->id[0] != '\0' || shifted(&l, args, pattern) || read_as_zero(&l, pattern) || of_another_row(&l, pattern) ||
+                     of_another_order(&l, pattern) || ties_lost(&l, args, pattern);
+  if (!named && !window) by_difference(&l, args, pattern);
   lists_close(&l);
 }
 
@@ -292,11 +299,13 @@ void ls_explain_mask(const ls_explain_args *args, ls_pattern *pattern) {
   const long long r = (long long)rows, of = (long long)m;
   if (rows == 0) return;
   if (rows_of_last == rows && rows >= 2 && future_rows > 0) {
-    name_it(pattern, "not-causal", "%lld of %lld queries differ: each has the candidates of the last query, blocks of the future among them", r, of);
+    name_it(pattern, "not-causal",
+            "%lld of %lld queries differ: each has the candidates of the last query, blocks of the future among them", r, of);
   } else if (future_rows == rows) {
     name_it(pattern, "not-causal", "%lld of %lld queries differ: each keeps blocks that are in its future", r, of);
   } else if (newest_rows == rows) {
-    name_it(pattern, "newest-block-missing", "%lld of %lld queries differ: each lacks the block of its newest row, which must be kept", r, of);
+    name_it(pattern, "newest-block-missing", "%lld of %lld queries differ: each lacks the block of its newest row, which must be kept", r,
+            of);
   } else if (less == rows && extra == 0) {
     name_it(pattern, "blocks-missing", "%lld of %lld queries differ: %lld blocks lack, none is too many", r, of, (long long)missing);
   } else if (more == rows && missing == 0) {

@@ -46,38 +46,44 @@ const ls_attn_config *ls_subject_attn(const ls_subject *s); /* NULL: another lay
 
 /* ---- how well a prediction does ---- */
 
-/* evidence, in bits: an element that fails by n times its limit would land within the limit of a value that has nothing to do with it about
- * once in n times; that is log2(n) for each element explained, at most 8, 2 on a grid, where the limit may be 0. A pattern found by trying
- * `tries` parameters needs log2(tries) more. */
+/* evidence, in bits: how much nearer the path's values lie to the prediction than to the right values, log2 of the quotient of the two
+ * distances, an element each, between -8 and 8 (3 on a grid, where a value is one of a few), each distance no less than the rounding with
+ * which it is known. A value that has nothing to do with the prediction would come n times nearer to it about once in n times. What was
+ * found by trying `tries` parameters needs log2(tries) more. */
 typedef struct {
   int64_t failing, explained; /* elements that fail; of them, what the prediction meets */
   int64_t checked, agree;     /* all elements of failing cells */
-  double evidence;
+  double evidence, tries;
 } ls_fit;
 
-enum { LS_FIT_BITS = 20 };
+double ls_fit_bits(const ls_fit *fit); /* evidence less what trying took */
 
 void ls_fit_add(ls_fit *fit, const ls_subject *s, int64_t i, double predicted, double rest);
-bool ls_fit_holds(const ls_fit *fit, double tries);
+bool ls_fit_holds(const ls_fit *fit);   /* 99% of both; whether it could be chance is another matter: ls_fit_bits */
 double ls_fit_share(const ls_fit *fit); /* of the checked elements that agree */
 
-/* Predicts row `row` [width] into y; may lower or raise rest [width], which comes as the subject's. false: it says nothing about the row. */
+/* Predicts row `row` [width] into y; may lower or raise rest [width], which comes as the subject's. false: it says nothing about the row.
+ */
 typedef bool ls_predict_fn(void *arg, const ls_subject *s, int64_t row, float *y, float *rest);
 
-/* Every failing cell of every failing row against the prediction; gives up as soon as it cannot hold. */
+/* Every failing cell of every failing row against the prediction; gives up as soon as it cannot hold. true: it holds. */
 bool ls_fit_rows(ls_fit *fit, const ls_subject *s, ls_predict_fn *predict, void *arg, double tries);
 
 /* ---- the best pattern so far ---- */
 
 typedef struct {
   ls_pattern *pattern;
-  double share; /* of the best so far; -1: none */
+  double share; /* of the best so far; 0: none */
 } ls_best;
 
-/* Takes it where it holds better than the best so far; of equals the first stays. `text` comes after the place: "8 of 16 rows differ: ...". */
+/* A fit of a pattern that counts instead of predicting values; certain. */
+static inline ls_fit ls_fit_counted(void) { return (ls_fit){.checked = 1, .agree = 1, .evidence = 2 * LS_PATTERN_BITS, .tries = 1}; }
+
+/* Takes it where it is better than the best so far: one that is no chance before one that may be, then the larger share, among those that
+ * may be chance the one with more evidence. Of equals the first stays. `text` comes after the place: "8 of 16 rows differ: ...". */
 __attribute__((format(printf, 5, 6))) void ls_best_offer(ls_best *best, const ls_subject *s, const ls_fit *fit, const char *id,
                                                          const char *format, ...);
-static inline bool ls_best_is_certain(const ls_best *best) { return best->share >= 1; }
+static inline bool ls_best_is_certain(const ls_best *best) { return best->share >= 1 && best->pattern->bits >= LS_PATTERN_BITS; }
 
 /* Where it fails, in words: "8 of 16 rows differ, all with position >= 2176, in head 3". Returns buf. */
 char *ls_place_words(char *buf, size_t size, const ls_subject *s);

@@ -29,7 +29,9 @@ static index_set set_of(const uint8_t *in, int64_t n) {
   return set;
 }
 
-static const char *ordinal(int64_t n) { return n % 100 >= 11 && n % 100 <= 13 ? "th" : n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th"; }
+static const char *ordinal(int64_t n) {
+  return n % 100 >= 11 && n % 100 <= 13 ? "th" : n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
+}
 
 static void say(char *buf, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void say(char *buf, size_t size, const char *format, ...) {
@@ -40,9 +42,7 @@ static void say(char *buf, size_t size, const char *format, ...) {
   va_end(args);
 }
 
-static bool is_slots(const ls_subject *s) {
-  return s->args->compare.stage != NULL && strstr(s->args->compare.stage->axes, "slot") != NULL;
-}
+static bool is_slots(const ls_subject *s) { return s->args->compare.stage != NULL && strstr(s->args->compare.stage->axes, "slot") != NULL; }
 
 static bool is_latents(const ls_subject *s) {
   return s->args->compare.stage != NULL && strstr(s->args->compare.stage->axes, "latent") != NULL;
@@ -161,10 +161,13 @@ enum { PLACE_LEAST = 16 };
 
 void ls_explain_place(const ls_subject *s, ls_best *best) {
   index_set heads, channels;
-  if (!columns_of(s, &heads, &channels) || s->failing < PLACE_LEAST || density(s, heads, channels) < PLACE_FILLED) return;
+  if (s->args->compare.stage == NULL || !columns_of(s, &heads, &channels) || s->failing < PLACE_LEAST ||
+      density(s, heads, channels) < PLACE_FILLED)
+    return;
   const index_set rows = set_of(s->row_fails, s->rows);
+  if (s->args->compare.stage->is_ring && !(heads.count == s->cells && is_slots(s))) return; /* too coarse to say that others are right */
   const bool all_rows = rows.count == s->rows, all_heads = heads.count == s->cells, all_channels = channels.count == s->cell;
-  ls_fit fit = {.checked = 2, .agree = 1}; /* what explains values goes before what only says where */
+  const ls_fit fit = ls_fit_counted();
   if (!all_channels && channels.every > 1 && channels.count > 2) {
     ls_best_offer(best, s, &fit, "every-nth-channel", "nothing else differs, and the values have no relation that is known");
     return;

@@ -215,13 +215,13 @@ static double product(const gemm_how *g, const ls_subject *s, int64_t row, int64
 }
 
 static bool gemm_fits(ls_fit *fit, const ls_subject *s, const gemm_sample *sample, const gemm_how *g) {
-  *fit = (ls_fit){.failing = 0};
+  *fit = (ls_fit){.tries = 32};
   const int spare = sample->n / 100;
   for (int i = 0; i < sample->n && fit->checked - fit->agree <= spare; i++) {
     const int64_t at = sample->at[i];
     ls_fit_add(fit, s, at, product(g, s, at / s->width, at % s->width), (double)s->rest[at]);
   }
-  return fit->checked == sample->n && ls_fit_holds(fit, 32);
+  return fit->checked == sample->n && ls_fit_holds(fit);
 }
 
 void ls_explain_gemm(const ls_subject *s, ls_best *best) {
@@ -240,8 +240,8 @@ void ls_explain_gemm(const ls_subject *s, ls_best *best) {
     g.kind = GEMM_INTERLEAVED_WEIGHT;
     if (gemm_fits(&fit, s, &sample, &g))
       ls_best_offer(best, s, &fit, "groups-interleaved",
-                    "values match %s read as if its %lld groups lay interleaved: row r of group g taken from row r * %lld + g", t.chain[0].weight,
-                    groups, groups);
+                    "values match %s read as if its %lld groups lay interleaved: row r of group g taken from row r * %lld + g",
+                    t.chain[0].weight, groups, groups);
     g.kind = GEMM_INTERLEAVED_INPUT;
     if (gemm_fits(&fit, s, &sample, &g))
       ls_best_offer(best, s, &fit, "groups-interleaved",
@@ -254,7 +254,8 @@ void ls_explain_gemm(const ls_subject *s, ls_best *best) {
   }
   if (t.chain[0].groups == 1 && k == s->width) {
     g.kind = GEMM_TRANSPOSED;
-    if (gemm_fits(&fit, s, &sample, &g)) ls_best_offer(best, s, &fit, "weight-transposed", "values match a product with %s transposed", t.chain[0].weight);
+    if (gemm_fits(&fit, s, &sample, &g))
+      ls_best_offer(best, s, &fit, "weight-transposed", "values match a product with %s transposed", t.chain[0].weight);
   }
   const ls_layer *layer = s->args->step->config->layer;
   g.kind = GEMM_OTHER_INPUT;

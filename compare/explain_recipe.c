@@ -76,9 +76,7 @@ bool ls_recipe_find(ls_recipe *recipe, const ls_subject *s, const char *stage) {
   return false;
 }
 
-static bool is_fused(const ls_subject *s, const char *stage) {
-  return s->args->fused != NULL && s->args->fused(s->args->fused_arg, stage);
-}
+static bool is_fused(const ls_subject *s, const char *stage) { return s->args->fused != NULL && s->args->fused(s->args->fused_arg, stage); }
 
 int ls_recipe_chain(ls_recipe chain[LS_CHAIN_MOST], const ls_subject *s, ls_made_by kind) {
   const char *stage = s->args->compare.stage != NULL ? s->args->compare.stage->name : NULL;

@@ -14,8 +14,8 @@ typedef enum { AT_OWN, AT_SHIFT, AT_ROW, AT_FIXED, AT_MODULO, AT_QUOTIENT } plac
 
 typedef enum {
   TURN_PLAIN,
-  TURN_NOT,        /* left as it was */
-  TURN_BACK,       /* by the negative angle */
+  TURN_NOT,           /* left as it was */
+  TURN_BACK,          /* by the negative angle */
   TURN_OTHER_PAIRS,   /* adjacent for halves, halves for adjacent */
   TURN_EXCHANGED,     /* the two results of a pair in each other's place */
   TURN_SWAPPED_TABLE, /* cosine for sine */
@@ -182,7 +182,15 @@ static void other_positions(rotation_try *t, const ls_subject *s, ls_best *best)
                     (long long)names->base);
     }
   }
-  if (ring > 0 && first >= ring && is_met(t, s, (rotation){.place = AT_MODULO, .n = ring}, 16, &fit)) {
+  /* dflash: where the write should start, and where the last one ended */
+  const ls_tensor *cursor = a == NULL ? ls_trace_tensor(s->args->step->before, "cursor") : NULL;
+  const int64_t from_cursor = cursor != NULL ? (int64_t)ls_tensor_get(cursor, 0) - names->base : 0;
+  const bool by_cursor = from_cursor != 0 && is_met(t, s, (rotation){.place = AT_SHIFT, .n = from_cursor}, 16, &fit);
+  if (by_cursor)
+    ls_best_offer(
+        best, s, &fit, "rotation-position", "rows match a rotation by (position %s %lld): counted from the cursor, %lld, instead of %lld",
+        from_cursor > 0 ? "+" : "-", llabs((long long)from_cursor), (long long)(names->base + from_cursor), (long long)names->base);
+  if (ring > 0 && first >= ring && !by_cursor && is_met(t, s, (rotation){.place = AT_MODULO, .n = ring}, 16, &fit)) {
     const int64_t last = ls_subject_position(s, s->rows - 1);
     if (first / ring == last / ring) {
       ls_best_offer(best, s, &fit, "rotation-position",
@@ -194,8 +202,15 @@ static void other_positions(rotation_try *t, const ls_subject *s, ls_best *best)
     }
   }
   if (stride > 1 && is_met(t, s, (rotation){.place = AT_QUOTIENT, .n = stride}, 16, &fit))
-    ls_best_offer(best, s, &fit, "rotation-position", "rows match a rotation by the number of their group instead of its first position (%lld tokens a group)",
+    ls_best_offer(best, s, &fit, "rotation-position",
+                  "rows match a rotation by the number of their group instead of its first position (%lld tokens a group)",
                   (long long)stride);
+  if (stride > 1 && is_met(t, s, (rotation){.place = AT_SHIFT, .n = stride}, 16, &fit))
+    ls_best_offer(best, s, &fit, "rotation-position", "rows match a rotation by (position + %lld): the group after theirs",
+                  (long long)stride);
+  if (stride > 1 && is_met(t, s, (rotation){.place = AT_SHIFT, .n = stride - 1}, 16, &fit))
+    ls_best_offer(best, s, &fit, "rotation-position", "rows match a rotation by (position + %lld): the last token of their group",
+                  (long long)stride - 1);
   if (s->rows > 1 && is_met(t, s, (rotation){.place = AT_FIXED, .n = names->base}, 16, &fit))
     ls_best_offer(best, s, &fit, "rotation-position", "rows match a rotation by one position, %lld, that of row 0", (long long)names->base);
   if (s->rows > 1 && is_met(t, s, (rotation){.place = AT_FIXED, .n = ls_subject_position(s, s->rows - 1)}, 16, &fit))
@@ -205,14 +220,7 @@ static void other_positions(rotation_try *t, const ls_subject *s, ls_best *best)
   const int64_t most = t->n == 1 ? 4096 : 256, shift = find_shift(t, s, first_failing_row(s), most);
   if (shift != 0 && is_met(t, s, (rotation){.place = AT_SHIFT, .n = shift}, 2 * (double)most, &fit)) {
     const char *sign = shift > 0 ? "+" : "-";
-    const long long by = llabs(shift);
-    if (stride > 1 && shift == stride) {
-      ls_best_offer(best, s, &fit, "rotation-position", "rows match a rotation by (position + %lld): the group after theirs", by);
-    } else if (stride > 1 && shift == stride - 1) {
-      ls_best_offer(best, s, &fit, "rotation-position", "rows match a rotation by (position + %lld): the last token of their group", by);
-    } else {
-      ls_best_offer(best, s, &fit, "rotation-position", "rows match a rotation by (position %s %lld)", sign, by);
-    }
+    ls_best_offer(best, s, &fit, "rotation-position", "rows match a rotation by (position %s %lld)", sign, llabs(shift));
   }
 }
 
@@ -278,7 +286,6 @@ void ls_explain_rotation(const ls_subject *s, ls_best *best) {
       {TURN_EXCHANGED, "rotation-exchanged", "rows match a rotation of %s whose two results stand in each other's place"},
       {TURN_SWAPPED_TABLE, "rotation-exchanged", "rows match a rotation of %s with cosine and sine taken for each other"},
       {TURN_FRONT, "rotation-part", "rows match %s with the first elements of each head turned instead of the last"},
-      {TURN_TWICE, "rotated-twice", "rows match %s turned by twice the angle: it was rotated before, or is rotated twice"},
       {TURN_ROUNDED_TABLE, "rotation-table", "rows match a rotation of %s with cosine and sine rounded to the activation type"},
       {TURN_ROUNDED_ANGLE, "rotation-angle", "rows match a rotation of %s by angles that were rounded to the activation type"},
       {TURN_REDUCED, "rotation-reduction", "rows match a rotation of %s by angles whose turns were taken off in float32 (a fast sine)"},
@@ -297,7 +304,9 @@ void ls_explain_rotation(const ls_subject *s, ls_best *best) {
       if (!is_met(&t, s, (rotation){.kind = kinds[i].kind, .is_fused_product = fused != 0}, 16, &fit)) continue;
       char text[LS_MAX_PATTERN_TEXT];
       snprintf(text, sizeof text, kinds[i].text, t.chain[0].input);
-      if (kinds[i].kind == TURN_OTHER_PAIRS) {
+      if (kinds[i].kind == TURN_NOT && s->rows == 1) {
+        ls_best_offer(best, s, &fit, kinds[i].id, "the row equals %s: it was not rotated, or as at position 0", t.chain[0].input);
+      } else if (kinds[i].kind == TURN_OTHER_PAIRS) {
         ls_best_offer(best, s, &fit, kinds[i].id, "rows match %s rotated in %s instead of %s", t.chain[0].input,
                       t.chain[0].neox ? "adjacent pairs (x[2i], x[2i+1])" : "pairs of halves (x[i], x[i + n/2])",
                       t.chain[0].neox ? "pairs of halves (x[i], x[i + n/2])" : "adjacent pairs (x[2i], x[2i+1])");
@@ -308,5 +317,8 @@ void ls_explain_rotation(const ls_subject *s, ls_best *best) {
   }
   if (!ls_best_is_certain(best)) other_positions(&t, s, best);
   if (!ls_best_is_certain(best)) other_frequencies(&t, s, best);
+  if (best->share < 1 && is_met(&t, s, (rotation){.kind = TURN_TWICE}, 16, &fit)) /* of one row it is also another position */
+    ls_best_offer(best, s, &fit, "rotated-twice", "rows match %s turned by twice the angle: it was rotated before, or is rotated twice",
+                  t.chain[0].input);
   free(freq);
 }

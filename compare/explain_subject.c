@@ -42,7 +42,8 @@ bool ls_subject_open(ls_subject *s, const ls_explain_args *args) {
   if (count <= 0 || count > LS_EXPLAIN_MOST || !ls_tensor_same_shape(c->a, c->b) || c->a->place != LS_HOST || c->b->place != LS_HOST ||
       !ls_dtype_is_float(c->a->dtype) || !ls_dtype_is_float(c->b->dtype))
     return false;
-  if ((c->bound != NULL && !ls_tensor_same_shape(c->a, c->bound)) || (c->only != NULL && !ls_tensor_same_shape(c->a, c->only))) return false;
+  if ((c->bound != NULL && !ls_tensor_same_shape(c->a, c->bound)) || (c->only != NULL && !ls_tensor_same_shape(c->a, c->only)))
+    return false;
   s->width = c->a->ndim > 0 ? c->a->dim[c->a->ndim - 1] : 1;
   s->rows = count / s->width;
   const int64_t head = c->stage != NULL && c->stage->head_dim_field != 0 ? c->names.head_dim : 0;
@@ -116,29 +117,38 @@ const ls_tensor *ls_subject_weight(const ls_subject *s, const char *name) {
 
 /* ---- fits ---- */
 
+/* How much nearer b lies to the prediction than to a. */
+static double bits_of(const ls_subject *s, int64_t i, double predicted, double rest) {
+  const ls_dtype type = s->args->compare.type;
+  const double a = (double)s->a[i], b = (double)s->b[i], most = s->args->compare.steps > 0 || s->args->compare.has_tolerance ? 8 : 3;
+  if (!isfinite(a) || !isfinite(b) || !isfinite(predicted)) return 0;
+  const double step = ls_step_at(type, fmax(fabs(a), fabs(b))), known = fmax(isfinite(step) ? step / 2 : 0, rest / 4);
+  if (!(known > 0)) return 0;
+  const double bits = log2((fabs(a - b) + known) / (fabs(ls_round_to(type, predicted) - b) + known));
+  return bits > most ? most : bits < -most ? -most : bits;
+}
+
 void ls_fit_add(ls_fit *fit, const ls_subject *s, int64_t i, double predicted, double rest) {
   if (s->at[i] == LS_AT_UNDEFINED) return;
   const bool meets = ls_subject_meets(s, i, predicted, rest);
   fit->checked++;
   fit->agree += meets;
+  fit->evidence += bits_of(s, i, predicted, rest);
   if (s->at[i] != LS_AT_FAILS) return;
   fit->failing++;
   fit->explained += meets;
-  if (!meets) return;
-  const double a = (double)s->a[i], apart = fabs(a - (double)s->b[i]), limit = limit_of(s, i, a, (double)s->rest[i]);
-  const double bits = limit > 0 && isfinite(apart) ? log2(apart / limit) : 2;
-  fit->evidence += bits < 8 ? bits : 8;
 }
 
-bool ls_fit_holds(const ls_fit *fit, double tries) {
-  return fit->failing > 0 && fit->failing - fit->explained <= fit->failing / 100 && fit->checked - fit->agree <= fit->checked / 100 &&
-         fit->evidence >= LS_FIT_BITS + log2(tries);
+double ls_fit_bits(const ls_fit *fit) { return fit->evidence - log2(fit->tries > 1 ? fit->tries : 1); }
+
+bool ls_fit_holds(const ls_fit *fit) {
+  return fit->failing > 0 && fit->failing - fit->explained <= fit->failing / 100 && fit->checked - fit->agree <= fit->checked / 100;
 }
 
 double ls_fit_share(const ls_fit *fit) { return fit->checked > 0 ? (double)fit->agree / (double)fit->checked : 0; }
 
 bool ls_fit_rows(ls_fit *fit, const ls_subject *s, ls_predict_fn *predict, void *arg, double tries) {
-  *fit = (ls_fit){.failing = 0};
+  *fit = (ls_fit){.tries = tries};
   float *y = malloc((size_t)s->width * 2 * sizeof *y), *rest = y + s->width;
   if (y == NULL) return false;
   const int64_t spare = s->failing / 100;
@@ -154,13 +164,16 @@ bool ls_fit_rows(ls_fit *fit, const ls_subject *s, ls_predict_fn *predict, void 
     }
   }
   free(y);
-  return going && ls_fit_holds(fit, tries);
+  return going && ls_fit_holds(fit);
 }
 
 void ls_best_offer(ls_best *best, const ls_subject *s, const ls_fit *fit, const char *id, const char *format, ...) {
-  const double share = ls_fit_share(fit);
-  if (share <= best->share) return;
+  const double share = ls_fit_share(fit), bits = ls_fit_bits(fit);
+  const bool chance = bits < LS_PATTERN_BITS, held_chance = best->pattern->bits < LS_PATTERN_BITS;
+  if (bits <= 0 || (best->share > 0 && chance && !held_chance)) return;
+  if (best->share > 0 && chance == held_chance && (chance ? bits <= best->pattern->bits : share <= best->share)) return;
   best->share = share;
+  best->pattern->bits = bits;
   char place[LS_MAX_PATTERN_TEXT / 2];
   snprintf(best->pattern->id, sizeof best->pattern->id, "%s", id);
   int used = snprintf(best->pattern->text, sizeof best->pattern->text, "%s: ", ls_place_words(place, sizeof place, s));

@@ -9,16 +9,6 @@
 
 /* ---- values that are not the stage's at all ---- */
 
-typedef struct {
-  double value;
-} constant_arg;
-
-static bool predict_constant(void *arg, const ls_subject *s, int64_t row, float *y, float *rest) {
-  (void)row;
-  for (int64_t i = 0; i < s->width; i++) y[i] = (float)((const constant_arg *)arg)->value, rest[i] = 0;
-  return true;
-}
-
 /* Values of another tensor, row by row. */
 typedef struct {
   const ls_tensor *t;
@@ -37,14 +27,18 @@ static int64_t first_failing(const ls_subject *s) {
   return 0;
 }
 
+/* One value, to the bit, at 99% of the elements that fail; near it is not enough. */
 static void constants(const ls_subject *s, ls_best *best) {
-  constant_arg zero = {0}, other = {(double)s->b[first_failing(s)]};
-  ls_fit fit;
-  if (ls_fit_rows(&fit, s, predict_constant, &zero, 1)) {
+  const float value = s->b[first_failing(s)];
+  int64_t same = 0;
+  for (int64_t i = 0; i < s->rows * s->width; i++) same += s->at[i] == LS_AT_FAILS && s->b[i] == value;
+  if (!isfinite(value) || s->failing < 8 || same < s->failing - s->failing / 100) return;
+  const ls_fit fit = ls_fit_counted();
+  if (value == 0) {
     ls_best_offer(best, s, &fit, "zeros", "all values there are 0: not written, or cleared");
-  } else if (isfinite(other.value) && fit.failing > 8 && ls_fit_rows(&fit, s, predict_constant, &other, 256)) {
-    uint32_t bits = ls_f32_bits((float)other.value);
-    ls_best_offer(best, s, &fit, "constant", "all values there are %g (float32 bits %08x): not written, or filled", other.value, (unsigned)bits);
+  } else {
+    ls_best_offer(best, s, &fit, "constant", "all values there are %g (float32 bits %08x): not written, or filled", (double)value,
+                  (unsigned)ls_f32_bits(value));
   }
 }
 
@@ -59,6 +53,8 @@ static void other_stages(const ls_subject *s, ls_best *best) {
       continue;
     bool reads = false;
     for (int k = 0; k < LS_MAX_INPUTS && own->input[k] != NULL; k++) reads = reads || strcmp(own->input[k], stage->name) == 0;
+    ls_recipe recipe;
+    if (reads && ls_recipe_find(&recipe, s, own->name) && recipe.by != LS_MADE_BY_GEMM) continue; /* they say what was left out */
     ls_fit fit;
     tensor_arg arg = {&t};
     if (!ls_fit_rows(&fit, s, predict_tensor, &arg, 16)) continue;
@@ -70,11 +66,24 @@ static void other_stages(const ls_subject *s, ls_best *best) {
   }
 }
 
+/* b is what it was before the step, to the bit, where the right values are not what they were. (A slot that the step does not write, or
+ * writes once more, stays as it was on both sides.) */
+static bool is_stale(const ls_subject *s) {
+  const ls_tensor *held = s->args->held, *right = s->args->held_right;
+  const int64_t n = s->rows * s->width;
+  int64_t same = 0;
+  if (held == NULL || right == NULL || ls_tensor_count(held) != n || ls_tensor_count(right) != n || s->failing < 8) return false;
+  for (int64_t i = 0; i < n; i++)
+    same += s->at[i] == LS_AT_FAILS && (float)ls_tensor_get(held, i) == s->b[i] && (float)ls_tensor_get(right, i) != s->a[i];
+  return same >= s->failing - s->failing / 100;
+}
+
 static void other_steps(const ls_subject *s, ls_best *best) {
   ls_fit fit;
-  tensor_arg held = {s->args->held};
-  if (held.t != NULL && ls_tensor_count(held.t) == s->rows * s->width && ls_fit_rows(&fit, s, predict_tensor, &held, 2))
+  if (is_stale(s)) {
+    fit = ls_fit_counted();
     ls_best_offer(best, s, &fit, "stale", "values are those from before the step: the step did not write them");
+  }
   for (int i = 0; i < s->args->n_earlier && !ls_best_is_certain(best); i++) {
     tensor_arg arg = {s->args->earlier[i].values};
     if (arg.t == NULL || !ls_dtype_is_float(arg.t->dtype) || ls_tensor_count(arg.t) != s->rows * s->width) continue;
@@ -142,7 +151,8 @@ static void other_rows(const ls_subject *s, ls_best *best) {
   }
   arg.row = from;
   if (s->rows_failing >= 2 && ls_fit_rows(&fit, s, predict_rows, &arg, tries))
-    ls_best_offer(best, s, &fit, "row-repeated", "each holds %s %lld: one %s was written in place of the others", axis, (long long)from, axis);
+    ls_best_offer(best, s, &fit, "row-repeated", "each holds %s %lld: one %s was written in place of the others", axis, (long long)from,
+                  axis);
   arg.row = -1, arg.shift = from - first;
   for (int turn = 0; turn < 2 && !ls_best_is_certain(best); turn++) {
     arg.turn = turn == 0 ? 0 : s->rows;
@@ -152,7 +162,8 @@ static void other_rows(const ls_subject *s, ls_best *best) {
                     (long long)ls_subject_position(s, from));
     } else {
       ls_best_offer(best, s, &fit, "rows-shifted", "%s r holds %s r %s %lld%s: off by %s", axis, axis, arg.shift < 0 ? "-" : "+",
-                    llabs((long long)arg.shift), turn > 0 ? ", around the end" : "", llabs((long long)arg.shift) == 1 ? "one" : "a constant");
+                    llabs((long long)arg.shift), turn > 0 ? ", around the end" : "",
+                    llabs((long long)arg.shift) == 1 ? "one" : "a constant");
     }
   }
   (void)names;
@@ -171,7 +182,8 @@ static void other_rows(const ls_subject *s, ls_best *best) {
     all = found >= 0;
     arg.of_row[row] = found;
     if (all && named++ < 6 && used < sizeof list - 24)
-      used += (size_t)snprintf(list + used, sizeof list - used, "%s%lld holds %lld", used > 0 ? ", " : "", (long long)row, (long long)found);
+      used +=
+          (size_t)snprintf(list + used, sizeof list - used, "%s%lld holds %lld", used > 0 ? ", " : "", (long long)row, (long long)found);
   }
   arg.turn = 0;
   if (all && ls_fit_rows(&fit, s, predict_rows, &arg, tries * tries))
@@ -332,7 +344,7 @@ static void bits(const ls_subject *s, ls_best *best) {
   const ls_dtype type = s->args->compare.type;
   if (type != LS_BF16 && type != LS_F16) return;
   for (int bit = 0; bit < 16; bit++) {
-    ls_fit fit = {.failing = 0};
+    ls_fit fit = {.tries = 64};
     int64_t set = 0, cleared = 0;
     for (int64_t i = 0; i < s->rows * s->width && fit.failing - fit.explained <= s->failing / 100; i++) {
       if (s->at[i] != LS_AT_FAILS) continue;
@@ -342,10 +354,10 @@ static void bits(const ls_subject *s, ls_best *best) {
       set += (flipped >> bit & 1) != 0;
       cleared += (flipped >> bit & 1) == 0;
     }
-    if (fit.failing != s->failing || s->failing < 8 || !ls_fit_holds(&fit, 64)) continue;
+    if (fit.failing != s->failing || s->failing < 8 || !ls_fit_holds(&fit)) continue;
     const char *how = cleared == 0 ? "always set" : set == 0 ? "always clear" : "flipped";
     ls_best_offer(best, s, &fit, "bit", "bit %d of the stored value (%s) is %s, and nothing else is wrong", bit,
-                  bit == 15                          ? "the sign"
+                  bit == 15                           ? "the sign"
                   : bit >= (type == LS_BF16 ? 7 : 10) ? "of the exponent"
                                                       : "of the mantissa",
                   how);
@@ -389,11 +401,13 @@ void ls_explain_nonfinite(const ls_subject *s, ls_best *best) {
     const bool finite = row_is_finite(&t, row);
     all_finite = all_finite && finite;
     if (used < sizeof inputs - 1)
-      used += (size_t)snprintf(inputs + used, sizeof inputs - used, "%s%s%s", used > 0 ? ", " : "", stage->input[k], finite ? "" : " (not finite)");
+      used += (size_t)snprintf(inputs + used, sizeof inputs - used, "%s%s%s", used > 0 ? ", " : "", stage->input[k],
+                               finite ? "" : " (not finite)");
   }
-  ls_fit fit = {.checked = 1, .agree = 1};
+  const ls_fit fit = ls_fit_counted();
   char made[224] = "";
-  if (used > 0) snprintf(made, sizeof made, "; what it reads in that row (%s) is %s", inputs, all_finite ? "finite: it was made here" : "not");
+  if (used > 0)
+    snprintf(made, sizeof made, "; what it reads in that row (%s) is %s", inputs, all_finite ? "finite: it was made here" : "not");
   ls_best_offer(best, s, &fit, "non-finite", "%lld of %lld failing values are not finite; the first is %g at row %lld channel %lld%s",
                 (long long)of_b, (long long)s->failing, (double)s->b[first], (long long)row, (long long)(first % s->width), made);
 }

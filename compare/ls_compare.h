@@ -26,8 +26,9 @@ const char *ls_verdict_name(ls_verdict verdict); /* "PASS", "FAIL", "MISTRUSTED"
 
 enum { LS_MAX_WHERE = 128, LS_MAX_NOTE = 320, LS_MAX_PATTERN = 32, LS_MAX_PATTERN_TEXT = 400 };
 
-/* What tells a path that rounds otherwise (toward zero, say) from one whose sums differ: each of its elements is within the one step that is
- * allowed. Counted where steps and a bound are allowed and the type is rounded to; else all zero. The rule: docs/tolerances.md, "Bias". */
+/* What tells a path that rounds otherwise (toward zero, say) from one whose sums differ: each of its elements is within the one step that
+ * is allowed. Counted where steps and a bound are allowed and the type is rounded to; else all zero. The rule: docs/tolerances.md, "Bias".
+ */
 typedef struct {
   int64_t count, differing; /* finite elements; of them, not equal after rounding */
   double expected;          /* the most of them that may differ on average: sum of min(1, bound / step) */
@@ -36,7 +37,8 @@ typedef struct {
   uint64_t toward_kinds[4], away_kinds[4];
 } ls_bias;
 
-/* Whether more elements differ than the bound explains, and too many of them in one direction: each by chance in less than 1e-9 of cases. */
+/* Whether more elements differ than the bound explains, and too many of them in one direction: each by chance in less than 1e-9 of cases.
+ */
 bool ls_bias_found(const ls_bias *bias);
 
 /* What a comparison came to. Mergeable over steps: counts add, the worst place is the one with the largest use. */
@@ -99,8 +101,8 @@ void ls_result_init(ls_result *result); /* nothing compared yet: LS_NOT_RUN, the
  * SHARED counts never mix with others; a verdict that compared nothing (FUSED, NOT_HELD, NOT_RUN) yields to one that did. */
 void ls_result_merge(ls_result *into, const ls_result *from);
 
-/* The verdict of counts: FAIL where an element failed, or all together are biased (then note and pattern say so); MISTRUSTED where none was compared or LS_MISTRUST_SHARE of them were zero on both
- * sides; else PASS. */
+/* The verdict of counts: FAIL where an element failed, or all together are biased (then note and pattern say so); MISTRUSTED where none was
+ * compared or LS_MISTRUST_SHARE of them were zero on both sides; else PASS. */
 void ls_result_judge(ls_result *result);
 
 /* Above this share of zeros agreement proves little: with 99 of 100 elements zero on both sides, a kernel that writes zeros, or that

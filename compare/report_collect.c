@@ -218,8 +218,7 @@ char *report_stage_name(char *buf, size_t size, const char *stage, int64_t sub) 
   return buf;
 }
 
-const report_failure *report_explained(const report_finding *finding) {
-  const report_tally *tally = &finding->mode[finding->first_mode]->tally;
+const report_failure *report_explained(const report_tally *tally) {
   for (int i = 0; i < tally->n_bad; i++) {
     if (tally->bad[i].result.pattern[0]) return &tally->bad[i];
   }

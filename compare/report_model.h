@@ -87,8 +87,8 @@ typedef struct {
   bool nothing; /* not one element was compared */
 } report_verdict;
 
-/* The failure of a finding whose pattern is shown: the first that has one, in the mode it failed in first. NULL: none has. */
-const report_failure *report_explained(const report_finding *finding);
+/* The failure whose pattern is shown: the first that has one. NULL: none has. Of a finding, in the mode it failed in first. */
+const report_failure *report_explained(const report_tally *tally);
 
 report_verdict report_judge(const report_file *file, const ls_report_options *options);
 

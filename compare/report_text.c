@@ -240,12 +240,12 @@ static void side_names(const char *pair, char a[LS_MAX_PAIR], char b[LS_MAX_PAIR
 static const char *mode_name(ls_mode mode) { return mode == LS_ISOLATED ? "isolated" : "cascaded"; }
 
 /* "pattern  8 of 16 rows differ: ... (rotation-position)", broken between words. */
-static void put_pattern(const printer *p, const report_finding *f) {
+static void put_pattern(const printer *p, const report_tally *tally) {
   enum { LEFT = 17 };
-  const report_failure *of = report_explained(f);
+  const report_failure *of = report_explained(tally);
   if (of == NULL) return;
   char text[LS_MAX_PATTERN_TEXT + LS_MAX_PATTERN + 64] = "";
-  if (of->step != f->first->step) append(text, sizeof text, "step %" PRId64 ": ", of->step);
+  if (of != &tally->bad[0]) append(text, sizeof text, "step %" PRId64 ": ", of->step);
   append(text, sizeof text, "%s (%s)", of->result.pattern_text, of->result.pattern);
   int column = fprintf(p->out, "        pattern ");
   for (const char *word = text; *word;) {
@@ -278,7 +278,7 @@ static void put_finding(const printer *p, const report_file *file, const report_
     fprintf(p->out, "\n");
   }
   if (r->note[0]) fprintf(p->out, "        note     %s\n", r->note);
-  put_pattern(p, f);
+  put_pattern(p, &e->tally);
   for (int m = 0; m < LS_MODES; m++) {
     const report_tally *t = f->mode[m] ? &f->mode[m]->tally : NULL;
     int64_t bad = t ? t->runs[LS_FAIL] + t->runs[LS_MISSING] : 0, runs = 0;
@@ -407,6 +407,7 @@ static void put_properties(const printer *p, const report_file *file) {
     char command[2048];
     fprintf(p->out, " %" PRId64 " of %" PRId64 " check%s, first in step %" PRId64 ": %s\n", bad, runs, plural(runs), first->step,
             first->result.note[0] ? first->result.note : first->result.where);
+    put_pattern(p, &q->tally);
     fprintf(p->out, "        repeat   %s\n", report_repeat(command, sizeof command, file, p->options, NULL, -1, first->step));
   }
 }
