@@ -89,10 +89,12 @@ void ls_bias_merge(ls_bias *into, const ls_bias *from) {
 /* Hoeffding: of n fair coins, one side a - b ahead in at most 2 exp(-(a - b)^2 / 2n) of cases. */
 static bool unfair(double a, double b) { return a + b > 0 && (a - b) * (a - b) / (2 * (a + b)) > log(2 / LS_BIAS_CHANCE); }
 
-static int kinds_of(const uint64_t kinds[4]) {
+/* How many different values there were about, of `most` elements, from how many of 256 classes occurred (linear counting). */
+static double different(const uint64_t kinds[4], int64_t most) {
   int n = 0;
   for (int i = 0; i < 4; i++) n += __builtin_popcountll(kinds[i]);
-  return n;
+  const double about = n > 0 ? -256 * log(1 - ((double)n - 0.5) / 256) : 0;
+  return about < (double)most ? about : (double)most;
 }
 
 bool ls_bias_found(const ls_bias *bias) {
@@ -100,7 +102,8 @@ bool ls_bias_found(const ls_bias *bias) {
   if (!(found > expected)) return false;
   /* Chernoff: a sum of independent events of mean m reaches d > m in at most exp(-(d ln(d/m) - d + m)) of cases */
   const bool many = expected <= 0 || found * log(found / expected) - found + expected > log(1 / LS_BIAS_CHANCE);
-  return many && unfair((double)bias->toward, (double)bias->away) && unfair(kinds_of(bias->toward_kinds), kinds_of(bias->away_kinds));
+  return many && unfair((double)bias->toward, (double)bias->away) &&
+         unfair(different(bias->toward_kinds, bias->toward), different(bias->away_kinds, bias->away));
 }
 
 void ls_bias_say(ls_result *r) {

@@ -5,14 +5,23 @@
 #include "explain_internal.h"
 
 static void explain_values(const ls_explain_args *args, ls_pattern *pattern) {
-  static void (*const patterns[])(const ls_subject *, ls_best *) = {
-      ls_explain_score, ls_explain_nonfinite, ls_explain_other_values, ls_explain_rotation, ls_explain_norm,
-      ls_explain_grid,  ls_explain_attention, ls_explain_moved,        ls_explain_numbers,  ls_explain_gemm,
+  static const struct {
+    void (*look)(const ls_subject *, ls_best *);
+    bool own; /* says something where the inputs may be wrong already: it starts from these, or from what stands in a slot */
+  } patterns[] = {
+      {ls_explain_score, true},    {ls_explain_nonfinite, false}, {ls_explain_other_values, true}, {ls_explain_rotation, true},
+      {ls_explain_norm, true},     {ls_explain_grid, true},       {ls_explain_attention, true},    {ls_explain_moved, true},
+      {ls_explain_numbers, false}, {ls_explain_gemm, true},
   };
   ls_subject s;
   ls_best best = {.pattern = pattern, .share = 0};
   if (!ls_subject_open(&s, args)) return;
-  for (size_t i = 0; i < sizeof patterns / sizeof *patterns && s.failing > 0 && !ls_best_is_certain(&best); i++) patterns[i](&s, &best);
+  if (args->inherits && ls_explain_inherited(&s)) {
+    ls_subject_close(&s);
+    return;
+  }
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns && s.failing > 0 && !ls_best_is_certain(&best); i++)
+    if (patterns[i].own || !args->inherits) patterns[i].look(&s, &best);
   if (s.failing > 0 && best.share == 0 && !args->inherits) ls_explain_place(&s, &best);
   ls_subject_close(&s);
 }

@@ -88,8 +88,12 @@ void ls_explain_score(const ls_subject *s, ls_best *best) {
     return;
   const int64_t right = (int64_t)ls_tensor_get(source, 0), own = s->args->step->step->layer;
   ls_fit fit;
+  char name[LS_MAX_SPEC_NAME];
+  snprintf(name, sizeof name, "layers/%lld/index_cache", (long long)right);
+  t.keys = ls_trace_tensor(after, name);
+  if (s->args->inherits && t.keys != NULL && t.keys->ndim == 2 && t.keys->dim[1] == t.width && scores_fit(&fit, s, &t, 1))
+    return; /* right by what it read */
   for (int64_t l = 0; l < a->n_layers; l++) {
-    char name[LS_MAX_SPEC_NAME];
     snprintf(name, sizeof name, "layers/%lld/index_cache", (long long)l);
     t.keys = ls_trace_tensor(after, name);
     if (t.keys == NULL || t.keys->ndim != 2 || t.keys->dim[1] != t.width) continue;
@@ -228,6 +232,8 @@ static void try_all(const ls_subject *s, attention_try *t, ls_best *best) {
   const double scale = 1 / sqrt((double)t->width);
   const attention_how right = {LIST_OWN, 1, 1, scale};
   ls_fit fit;
+  t->how = right;
+  if (s->args->inherits && attention_fits(&fit, s, t, 1)) return; /* right by what it read */
   for (size_t i = 0; i < sizeof lists / sizeof *lists && !ls_best_is_certain(best); i++) {
     t->how = right;
     t->how.list = lists[i].kind;

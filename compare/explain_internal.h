@@ -93,6 +93,9 @@ static inline const char *ls_plural(int64_t n) { return n == 1 ? "" : "s"; }
 
 /* ---- patterns ---- */
 
+/* Whether the path's values are what its own inputs make of them: then what is wrong came with these, and the stage has no pattern. */
+bool ls_explain_inherited(const ls_subject *s);
+
 void ls_explain_nonfinite(const ls_subject *s, ls_best *best);
 void ls_explain_other_values(const ls_subject *s, ls_best *best); /* of other stages, steps, or none at all */
 void ls_explain_moved(const ls_subject *s, ls_best *best);        /* rows, heads, channels in another place */

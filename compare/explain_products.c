@@ -28,6 +28,26 @@ static void read_row(const product_try *t, int64_t row, float *y) {
   ls_tensor_to_f32(y, &view);
 }
 
+/* ---- right by its own inputs ---- */
+
+static bool predict_right(void *arg, const ls_subject *s, int64_t row, float *y, float *rest) {
+  const product_try *t = arg;
+  read_row(t, row, y);
+  return ls_recipe_apply(&t->chain[0], s, row, y) && ls_recipe_finish(t->chain, t->n, s, row, y, rest);
+}
+
+static bool right_product(const ls_subject *s);
+
+bool ls_explain_inherited(const ls_subject *s) {
+  static const ls_made_by kinds[] = {LS_MADE_BY_NORM, LS_MADE_BY_ROPE, LS_MADE_BY_GRID};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    product_try t = {.n = 0};
+    ls_fit fit;
+    if (open_try(&t, s, kinds[i]) && ls_fit_rows(&fit, s, predict_right, &t, 1)) return true;
+  }
+  return right_product(s);
+}
+
 /* ---- RMSNorm ---- */
 
 typedef enum { NORM_NOT, NORM_NO_WEIGHT, NORM_ONE_PLUS_WEIGHT, NORM_CENTRED, NORM_OF_ROW, NORM_SUM } norm_kind;
@@ -186,6 +206,7 @@ static void sample_of(gemm_sample *sample, const ls_subject *s, int kind, int64_
 }
 
 typedef enum {
+  GEMM_RIGHT,
   GEMM_OTHER_INPUT,
   GEMM_INTERLEAVED_WEIGHT, /* row r of group g is row r * groups + g */
   GEMM_INTERLEAVED_INPUT,  /* element i of group g is element i * groups + g */
@@ -224,14 +245,28 @@ static bool gemm_fits(ls_fit *fit, const ls_subject *s, const gemm_sample *sampl
   return fit->checked == sample->n && ls_fit_holds(fit);
 }
 
+static bool open_gemm(product_try *t, const ls_subject *s, gemm_sample *sample) {
+  if (!open_try(t, s, LS_MADE_BY_GEMM) || t->n != 1 || t->weight == NULL || t->weight->ndim != 2 || t->weight->dim[0] != s->width)
+    return false;
+  sample_of(sample, s, LS_AT_FAILS, s->failing);
+  sample_of(sample, s, LS_AT_PASSES, s->rows_failing * s->width - s->failing);
+  return t->input.dim[1] == t->weight->dim[1] * t->chain[0].groups;
+}
+
+static bool right_product(const ls_subject *s) {
+  product_try t = {.n = 0};
+  gemm_sample sample = {.n = 0};
+  if (!open_gemm(&t, s, &sample)) return false;
+  const gemm_how g = {.kind = GEMM_RIGHT, .recipe = &t.chain[0], .input = &t.input, .weight = t.weight, .k = t.weight->dim[1], .head = 1};
+  ls_fit fit;
+  return gemm_fits(&fit, s, &sample, &g);
+}
+
 void ls_explain_gemm(const ls_subject *s, ls_best *best) {
   product_try t = {.n = 0};
-  if (!open_try(&t, s, LS_MADE_BY_GEMM) || t.n != 1 || t.weight == NULL || t.weight->ndim != 2 || t.weight->dim[0] != s->width) return;
   gemm_sample sample = {.n = 0};
-  sample_of(&sample, s, LS_AT_FAILS, s->failing);
-  sample_of(&sample, s, LS_AT_PASSES, s->rows_failing * s->width - s->failing);
+  if (!open_gemm(&t, s, &sample)) return;
   const int64_t k = t.weight->dim[1];
-  if (t.input.dim[1] != k * t.chain[0].groups) return;
   const ls_attn_config *a = ls_subject_attn(s);
   gemm_how g = {.recipe = &t.chain[0], .input = &t.input, .weight = t.weight, .k = k, .head = a != NULL ? a->head_dim : 1};
   ls_fit fit;

@@ -95,7 +95,7 @@ static void other_steps(const ls_subject *s, ls_best *best) {
 void ls_explain_other_values(const ls_subject *s, ls_best *best) {
   constants(s, best);
   if (!ls_best_is_certain(best)) other_steps(s, best);
-  if (!ls_best_is_certain(best)) other_stages(s, best);
+  if (!ls_best_is_certain(best) && !s->args->inherits) other_stages(s, best);
 }
 
 /* ---- the right values in another place ---- */

@@ -259,6 +259,30 @@ Test(explain_products, a_product_of_another_stage_or_with_the_weight_transposed)
   }
 }
 
+/* What a stage makes of wrong inputs, rightly, is no fault of it, whatever else it may look like. */
+Test(explain_products, a_stage_that_is_right_by_its_own_inputs_has_no_pattern) {
+  scene s;
+  attn_scene(&s, "kv_norm", HEAD, 0);
+  const int64_t dim[] = {ROWS, HEAD}, flat[] = {HEAD};
+  const ls_tensor x = add_random(s.values, "kv_proj", LS_BF16, 2, dim, 2.0),
+                  w = add_random(s.weights, "layers/0/kv_norm", LS_F32, 1, flat, 1.0);
+  norm(&s.b, &x, &w, RIGHT); /* a is of another x */
+  s.args.inherits = true;
+  cr_assert(scene_explain(&s).id[0] == '\0');
+  for (int64_t i = 0; i < ROWS * HEAD; i++) ls_tensor_set(&s.b, i, ls_tensor_get(&x, i)); /* and here it was skipped as well */
+  assert_named(&s, "norm-skipped");
+  scene_close(&s);
+
+  attn_scene(&s, "index_k_proj", HEAD, 0);
+  const int64_t w_dim[] = {HEAD, HEAD};
+  const ls_tensor latent = add_random(s.values, "latent", LS_BF16, 2, dim, 2.0),
+                  wk = add_random(s.weights, "layers/0/indexer/wk", LS_BF16, 2, w_dim, 0.3);
+  for (int64_t i = 0; i < ROWS * HEAD; i++) ls_tensor_set(&s.b, i, dot(&latent, i / HEAD * HEAD, &wk, i % HEAD * HEAD, HEAD, 1, 1));
+  s.args.inherits = true;
+  cr_assert(scene_explain(&s).id[0] == '\0');
+  scene_close(&s);
+}
+
 /* ---- values of another stage ---- */
 
 Test(explain_products, a_stage_that_was_skipped_or_taken_for_another) {
