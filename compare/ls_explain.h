@@ -49,7 +49,7 @@ typedef struct {
  * thread; at most LS_EXPLAIN_MOST elements are looked at, a larger stage gets no pattern. */
 void ls_explain(const ls_explain_args *args, ls_pattern *pattern);
 
-#define LS_EXPLAIN_MOST ((int64_t)1 << 25)
+#define LS_EXPLAIN_MOST ((int64_t)1 << 24)
 
 #ifdef __cplusplus
 }
