@@ -128,67 +128,101 @@ static bool row_matches(const ls_subject *s, int64_t row, int64_t from) {
   return missed <= s->width / 100 && different >= 4;
 }
 
-static void other_rows(const ls_subject *s, ls_best *best) {
-  const double tries = 4 * (double)s->rows;
-  const ls_place_names *names = &s->args->compare.names;
-  const char *axis = s->args->compare.stage != NULL && strncmp(s->args->compare.stage->axes, "slot", 4) == 0 ? "slot" : "row";
-  int64_t first = 0;
-  while (first < s->rows - 1 && !s->row_fails[first]) first++;
+/* The same stage without the failures of rows that a shift leaves without a source: what these hold is not the step's. false: those are too
+ * many, or memory does not suffice. row_fails is to be freed. */
+static bool without_ends(ls_subject *inner, const ls_subject *s, int64_t shift) {
+  *inner = *s;
+  inner->row_fails = malloc((size_t)s->rows);
+  if (inner->row_fails == NULL) return false;
+  memcpy(inner->row_fails, s->row_fails, (size_t)s->rows);
+  for (int64_t row = 0; row < s->rows; row++) {
+    if (!s->row_fails[row] || (row + shift >= 0 && row + shift < s->rows)) continue;
+    inner->row_fails[row] = 0;
+    inner->rows_failing--;
+    for (int64_t i = row * s->width; i < (row + 1) * s->width; i++) inner->failing -= s->at[i] == LS_AT_FAILS;
+  }
+  return 2 * inner->rows_failing >= s->rows_failing;
+}
+
+static const char *axis_of(const ls_subject *s) {
+  return s->args->compare.stage != NULL && strncmp(s->args->compare.stage->axes, "slot", 4) == 0 ? "slot" : "row";
+}
+
+/* Row r holds row r + shift: around the end, or all but the rows at one end. */
+static void shifted_rows(const ls_subject *s, int64_t shift, double tries, ls_best *best) {
+  const char *axis = axis_of(s), *sign = shift < 0 ? "-" : "+", *by = llabs((long long)shift) == 1 ? "one" : "a constant";
+  rows_arg arg = {.row = -1, .shift = shift, .turn = s->rows};
   ls_fit fit;
-  rows_arg arg = {.row = -1, .reversed = true};
-  if (s->rows_failing >= 2 && ls_fit_rows(&fit, s, predict_rows, &arg, tries))
-    ls_best_offer(best, s, &fit, "rows-reversed", "%s r holds %s %lld - r: the order is reversed", axis, axis, (long long)s->rows - 1);
-  arg.reversed = false;
-  int64_t from = -1; /* what the first row that fails holds */
-  for (int64_t r = 0; r < s->rows && from < 0; r++)
-    if (r != first && row_matches(s, first, r)) from = r;
-  if (from < 0) { /* perhaps the first rows hold what no row of the step is */
-    for (int64_t row = first + 1; row < s->rows && row < first + 8 && from < 0; row++) {
-      for (int64_t r = 0; r < s->rows && from < 0; r++)
-        if (s->row_fails[row] && r != row && row_matches(s, row, r)) from = r, first = row;
-    }
-    if (from < 0) return;
-  }
-  arg.row = from;
-  if (s->rows_failing >= 2 && ls_fit_rows(&fit, s, predict_rows, &arg, tries))
-    ls_best_offer(best, s, &fit, "row-repeated", "each holds %s %lld: one %s was written in place of the others", axis, (long long)from,
-                  axis);
-  arg.row = -1, arg.shift = from - first;
-  for (int turn = 0; turn < 2 && !ls_best_is_certain(best); turn++) {
-    arg.turn = turn == 0 ? 0 : s->rows;
-    if (!ls_fit_rows(&fit, s, predict_rows, &arg, tries)) continue;
-    if (s->rows_failing == 1) {
-      ls_best_offer(best, s, &fit, "rows-shifted", "it holds %s %lld (position %lld)", axis, (long long)from,
-                    (long long)ls_subject_position(s, from));
-    } else {
-      ls_best_offer(best, s, &fit, "rows-shifted", "%s r holds %s r %s %lld%s: off by %s", axis, axis, arg.shift < 0 ? "-" : "+",
-                    llabs((long long)arg.shift), turn > 0 ? ", around the end" : "",
-                    llabs((long long)arg.shift) == 1 ? "one" : "a constant");
-    }
-  }
-  (void)names;
-  if (ls_best_is_certain(best) || s->rows > 4096 || s->rows_failing < 2) return;
+  ls_subject inner;
+  const bool has_inner = without_ends(&inner, s, shift);
+  const int64_t ends = s->rows_failing - inner.rows_failing;
+  if (ls_fit_rows(&fit, s, predict_rows, &arg, tries))
+    ls_best_offer(best, s, &fit, "rows-shifted", "%s r holds %s r %s %lld%s: off by %s", axis, axis, sign, llabs((long long)shift),
+                  ends > 0 ? ", around the end" : "", by);
+  arg.turn = 0;
+  if (ends > 0 && has_inner && ls_fit_rows(&fit, &inner, predict_rows, &arg, tries))
+    ls_best_offer(best, s, &fit, "rows-shifted", "%s r holds %s r %s %lld: off by %s; %lld at the end hold other values", axis, axis, sign,
+                  llabs((long long)shift), by, (long long)ends);
+  free(inner.row_fails);
+}
+
+/* Each row holds another one, by no rule. */
+static void scattered_rows(const ls_subject *s, double tries, ls_best *best) {
+  enum { MOST = 4096, NAMED = 6 };
+  rows_arg arg = {.row = -1};
+  char list[160] = "";
+  size_t used = 0;
+  ls_fit fit;
+  if (s->rows > MOST || s->rows_failing < 2) return;
   arg.of_row = malloc((size_t)s->rows * sizeof *arg.of_row);
   if (arg.of_row == NULL) return;
   bool all = true;
-  char list[160] = "";
-  size_t used = 0;
   for (int64_t row = 0, named = 0; row < s->rows && all; row++) {
-    arg.of_row[row] = row;
-    if (!s->row_fails[row]) continue;
     int64_t found = -1;
-    for (int64_t r = 0; r < s->rows && found < 0; r++)
+    for (int64_t r = 0; s->row_fails[row] && r < s->rows && found < 0; r++)
       if (r != row && row_matches(s, row, r)) found = r;
-    all = found >= 0;
     arg.of_row[row] = found;
-    if (all && named++ < 6 && used < sizeof list - 24)
+    all = found >= 0 || !s->row_fails[row];
+    if (found >= 0 && named++ < NAMED && used < sizeof list - 24)
       used +=
           (size_t)snprintf(list + used, sizeof list - used, "%s%lld holds %lld", used > 0 ? ", " : "", (long long)row, (long long)found);
   }
-  arg.turn = 0;
   if (all && ls_fit_rows(&fit, s, predict_rows, &arg, tries * tries))
-    ls_best_offer(best, s, &fit, "rows-moved", "each holds another %s of the step: %s%s", axis, list, s->rows_failing > 6 ? ", ..." : "");
+    ls_best_offer(best, s, &fit, "rows-moved", "each holds another %s of the step: %s%s", axis_of(s), list,
+                  s->rows_failing > NAMED ? ", ..." : "");
   free(arg.of_row);
+}
+
+/* A failing row that holds another row of the step, and which; false: none of the first few does. */
+static bool find_moved(const ls_subject *s, int64_t *row, int64_t *from) {
+  enum { FEW = 8 };
+  int looked = 0;
+  for (*row = 0; *row < s->rows && looked < FEW; ++*row) {
+    if (!s->row_fails[*row]) continue;
+    looked++;
+    for (*from = 0; *from < s->rows; ++*from)
+      if (*from != *row && row_matches(s, *row, *from)) return true;
+  }
+  return false;
+}
+
+static void other_rows(const ls_subject *s, ls_best *best) {
+  const double tries = 4 * (double)s->rows;
+  const char *axis = axis_of(s);
+  int64_t row, from;
+  ls_fit fit;
+  if (!find_moved(s, &row, &from)) return;
+  rows_arg arg = {.row = -1, .reversed = true};
+  if (s->rows_failing >= 2 && ls_fit_rows(&fit, s, predict_rows, &arg, tries))
+    ls_best_offer(best, s, &fit, "rows-reversed", "%s r holds %s %lld - r: the order is reversed", axis, axis, (long long)s->rows - 1);
+  arg = (rows_arg){.row = from};
+  if (s->rows_failing >= 2 && ls_fit_rows(&fit, s, predict_rows, &arg, tries))
+    ls_best_offer(best, s, &fit, "row-repeated", "each holds %s %lld: one %s was written in place of the others", axis, (long long)from,
+                  axis);
+  if (s->rows_failing == 1 && ls_fit_rows(&fit, s, predict_rows, &arg, tries))
+    ls_best_offer(best, s, &fit, "rows-shifted", "it holds %s %lld", axis, (long long)from);
+  if (!ls_best_is_certain(best) && s->rows_failing > 1) shifted_rows(s, from - row, tries, best);
+  if (!ls_best_is_certain(best)) scattered_rows(s, tries, best);
 }
 
 typedef enum { MOVE_HEAD, MOVE_SWAP_NEIGHBOURS, MOVE_SWAP_HALVES, MOVE_INTERLEAVE, MOVE_DEAL, MOVE_REVERSE, MOVE_TRANSPOSE } move_kind;
@@ -271,6 +305,8 @@ static void other_channels(const ls_subject *s, ls_best *best) {
 }
 
 void ls_explain_moved(const ls_subject *s, ls_best *best) {
+  if (s->args->inherits && strcmp(axis_of(s), "slot") != 0)
+    return; /* a stage by its own inputs; slots may be filled wrongly from right rows */
   if (s->rows > 1) other_rows(s, best);
   if (!ls_best_is_certain(best) && s->cells > 1) other_heads(s, best);
   if (!ls_best_is_certain(best)) other_channels(s, best);

@@ -117,6 +117,28 @@ Test(explain_values, rows_off_by_one) {
   scene_close(&s);
 }
 
+Test(explain_values, rows_off_by_n_whose_ends_have_no_source) {
+  scene s;
+  open_heads(&s);
+  for (int64_t row = 0; row < ROWS; row++)
+    for (int64_t c = 0; c < WIDTH; c++) set_b(&s, row, c, row < 2 ? noise(row * WIDTH + c) : a_at(&s, row - 2, c));
+  assert_named(&s, "rows-shifted");
+  assert_says(&s, "row r holds row r - 2: off by a constant; 2 at the end hold other values");
+  for (int64_t row = 0; row < ROWS; row++) /* most of them have none: no shift */
+    for (int64_t c = 0; c < WIDTH; c++) set_b(&s, row, c, row < 12 ? noise(row * WIDTH + c) : a_at(&s, row - 12, c));
+  assert_not_named(&s, "rows-shifted");
+  scene_close(&s);
+}
+
+Test(explain_values, one_row_that_is_another) {
+  scene s;
+  open_heads(&s);
+  for (int64_t c = 0; c < WIDTH; c++) set_b(&s, 9, c, a_at(&s, 4, c));
+  assert_named(&s, "rows-shifted");
+  assert_says(&s, "row 9: it holds row 4");
+  scene_close(&s);
+}
+
 Test(explain_values, slots_turned_around_the_end) {
   scene s;
   scene_open(&s, &slots, LS_BF16, ROWS, WIDTH, 0);
