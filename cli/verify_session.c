@@ -263,6 +263,7 @@ static ls_status verify_step(session *v, int64_t i, ls_error *err) {
     for (int p = 1; s.staged && p < v->n_paths; p++) LS_TRY_OUT(session_judge_drift(v, &s, p, err));
   }
   LS_TRY_OUT(move_on(v, &s, err));
+  session_remember_earlier(v, &s);
 out:
   step_run_free(&s);
   return status;
@@ -378,6 +379,7 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
   ls_trace_free(v.isolated);
   ls_trace_free(v.cascaded_bounds);
   ls_trace_free(v.golden_bounds);
+  session_forget_earlier(&v);
   ls_trace_free(start);
   ls_fixture_close(v.fixture);
   return status;
