@@ -170,7 +170,7 @@ static void tally_same16(ls_tally *t, const ls_rule *rule, const ls_line *line_a
                          int64_t at) {
   const uint16_t *a = line_a->data, *b = line_b->data;
   const uint16_t top = rule->type == LS_BF16 ? 0x7F80 : 0x7C00; /* infinity; NaN lies above */
-  const float *bounds = rule->bias ? bound->data : NULL;
+  const float *bounds = rule->bias && bound ? bound->data : NULL;
   int64_t i = 0;
   for (; i + BLOCK <= n; i += BLOCK) {
     uint16_t differ = 0, zero = 0, odd = 0;
@@ -204,7 +204,7 @@ static void tally_same16(ls_tally *t, const ls_rule *rule, const ls_line *line_a
 void ls_tally_row(ls_tally *tally, const ls_rule *rule, const ls_line *a, const ls_line *b, const ls_line *bound, int64_t n, int64_t at) {
   int64_t failing = tally->failing;
   bool is16 = rule->type == LS_BF16 || rule->type == LS_F16;
-  const bool plain = !rule->bias || (bound->dtype == LS_F32 && bound->stride == 1);
+  const bool plain = !rule->bias || (bound && bound->dtype == LS_F32 && bound->stride == 1);
   if (is16 && plain && a->dtype == rule->type && b->dtype == rule->type && a->stride == 1 && b->stride == 1) {
     tally_same16(tally, rule, a, b, bound, n, at);
   } else {

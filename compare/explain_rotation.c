@@ -123,9 +123,11 @@ static bool is_met(rotation_try *t, const ls_subject *s, rotation how, double tr
 
 /* The smallest shift that the row with most to show is met by, looked for nearest first; 0: none. */
 static int64_t find_shift(rotation_try *t, const ls_subject *s, int64_t row, int64_t most) {
-  float *y = malloc((size_t)s->width * 2 * sizeof *y), *rest = y + s->width;
+  float *y = malloc((size_t)s->width * 2 * sizeof *y);
   int64_t found = 0;
-  for (int64_t step = 1; y != NULL && step <= 2 * most && found == 0; step++) {
+  if (y == NULL) return 0;
+  float *rest = y + s->width;
+  for (int64_t step = 1; step <= 2 * most && found == 0; step++) {
     const int64_t shift = step % 2 != 0 ? (step + 1) / 2 : -(step / 2);
     if (ls_subject_position(s, row) + shift < 0) continue;
     t->how = (rotation){.kind = TURN_PLAIN, .place = AT_SHIFT, .n = shift};
@@ -300,7 +302,8 @@ void ls_explain_rotation(const ls_subject *s, ls_best *best) {
   t.freq = freq;
   ls_fit fit;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !ls_best_is_certain(best); i++) {
-    for (int fused = 0; fused <= (kinds[i].kind == TURN_REDUCED); fused++) {
+    const int forms = kinds[i].kind == TURN_REDUCED ? 2 : 1; /* with and without a fused multiply-add */
+    for (int fused = 0; fused < forms; fused++) {
       if (!is_met(&t, s, (rotation){.kind = kinds[i].kind, .is_fused_product = fused != 0}, 16, &fit)) continue;
       char text[LS_MAX_PATTERN_TEXT];
       snprintf(text, sizeof text, kinds[i].text, t.chain[0].input);

@@ -149,8 +149,9 @@ double ls_fit_share(const ls_fit *fit) { return fit->checked > 0 ? (double)fit->
 
 bool ls_fit_rows(ls_fit *fit, const ls_subject *s, ls_predict_fn *predict, void *arg, double tries) {
   *fit = (ls_fit){.tries = tries};
-  float *y = malloc((size_t)s->width * 2 * sizeof *y), *rest = y + s->width;
+  float *y = malloc((size_t)s->width * 2 * sizeof *y);
   if (y == NULL) return false;
+  float *rest = y + s->width;
   const int64_t spare = s->failing / 100;
   bool going = true;
   for (int64_t row = 0; row < s->rows && going; row++) {

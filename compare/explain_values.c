@@ -7,6 +7,10 @@
 #include "../core/ls_numeric.h"
 #include "explain_internal.h"
 
+static const char *axis_of(const ls_subject *s) {
+  return s->args->compare.stage != NULL && strstr(s->args->compare.stage->axes, "slot") != NULL ? "slot" : "row";
+}
+
 /* ---- values that are not the stage's at all ---- */
 
 /* Values of another tensor, row by row. */
@@ -84,6 +88,7 @@ static void other_steps(const ls_subject *s, ls_best *best) {
     fit = ls_fit_counted();
     ls_best_offer(best, s, &fit, "stale", "values are those from before the step: the step did not write them");
   }
+  if (strcmp(axis_of(s), "slot") == 0) return; /* a slot keeps what an earlier step put there */
   for (int i = 0; i < s->args->n_earlier && !ls_best_is_certain(best); i++) {
     tensor_arg arg = {s->args->earlier[i].values};
     if (arg.t == NULL || !ls_dtype_is_float(arg.t->dtype) || ls_tensor_count(arg.t) != s->rows * s->width) continue;
@@ -142,10 +147,6 @@ static bool without_ends(ls_subject *inner, const ls_subject *s, int64_t shift) 
     for (int64_t i = row * s->width; i < (row + 1) * s->width; i++) inner->failing -= s->at[i] == LS_AT_FAILS;
   }
   return 2 * inner->rows_failing >= s->rows_failing;
-}
-
-static const char *axis_of(const ls_subject *s) {
-  return s->args->compare.stage != NULL && strncmp(s->args->compare.stage->axes, "slot", 4) == 0 ? "slot" : "row";
 }
 
 /* Row r holds row r + shift: around the end, or all but the rows at one end. */

@@ -78,6 +78,38 @@ Test(explain_products, a_norm_by_the_sum) {
   scene_close(&s);
 }
 
+/* dflash: a norm of each head, taken over the whole row. */
+Test(explain_products, a_norm_of_another_width) {
+  for (int fault = 0; fault < 2; fault++) {
+    scene s;
+    scene_open(&s, ls_stage_find(&ls_layer_dflash_context_kv, "k_norm"), LS_BF16, ROWS, WIDTH, HEAD);
+    s.config = (ls_config){.layer = &ls_layer_dflash_context_kv, .act = LS_BF16};
+    s.config.dflash = (ls_dflash_config){.layers = 1, .num_kv_heads = HEADS, .head_dim = HEAD, .rms_eps = 1e-6, .kv_dim = WIDTH};
+    scene_knows(&s);
+    const int64_t dim[] = {1, ROWS, WIDTH}, flat[] = {HEAD};
+    const ls_tensor whole = add_random(s.values, "k_proj", LS_BF16, 3, dim, 2.0), x = ls_tensor_at(&whole, 0);
+    const ls_tensor w = add_random(s.weights, "layers/0/k_norm", LS_F32, 1, flat, 1.0);
+    for (int64_t i = 0; i < ROWS * WIDTH; i++) /* heads of different size, else both widths give nearly the same */
+      ls_tensor_set(&x, i, ls_tensor_get(&x, i) * (i / HEAD % HEADS == 0 ? 1 : 3));
+    for (int64_t row = 0; row < ROWS; row++) {
+      double of_head[HEADS] = {0}, of_row = 0;
+      for (int64_t c = 0; c < WIDTH; c++) of_head[c / HEAD] += pow(ls_tensor_get(&x, row * WIDTH + c), 2) / HEAD;
+      for (int64_t h = 0; h < HEADS; h++) of_row += of_head[h] / HEADS;
+      for (int64_t c = 0; c < WIDTH; c++) {
+        const double v = ls_tensor_get(&x, row * WIDTH + c) * ls_tensor_get(&w, c % HEAD);
+        ls_tensor_set(&s.a, row * WIDTH + c, v / sqrt(of_head[c / HEAD] + 1e-6));
+        ls_tensor_set(&s.b, row * WIDTH + c, v / sqrt((fault == 0 ? of_row : of_head[0]) + 1e-6)); /* or over head 0 */
+      }
+    }
+    if (fault == 0) {
+      assert_named_and_not_when_spoilt(&s, "norm-width");
+    } else {
+      assert_not_named(&s, "norm-width");
+    }
+    scene_close(&s);
+  }
+}
+
 /* ---- round trips ---- */
 
 typedef enum {
