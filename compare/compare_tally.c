@@ -86,6 +86,8 @@ static void tally_element(ls_tally *t, const ls_rule *rule, double stored_a, dou
     t->worst_at = at, t->worst_a = stored_a, t->worst_b = stored_b, t->worst_bound = limit;
   }
   if (use > t->use) t->use = use;
+  if (use > 0) ls_spread_add_use(&t->spread, use, 1);
+  if (steps > 0) ls_spread_add_steps(&t->spread, steps, a, b);
 }
 
 /* Both sides stored in the 16-bit type itself: whole blocks of equal bits are only counted, which the compiler vectorises. */
@@ -168,13 +170,14 @@ void ls_tally_merge(ls_tally *into, const ls_tally *from) {
   into->rows += from->rows, into->rows_failing += from->rows_failing;
   if (from->use > into->use) into->use = from->use;
   if (from->steps > into->steps) into->steps = from->steps;
+  ls_spread_merge(&into->spread, &from->spread);
 }
 
 void ls_tally_result(ls_result *result, const ls_tally *tally) {
   ls_result_init(result);
   result->count = tally->count, result->zeros = tally->zeros, result->bit_equal = tally->bit_equal;
   result->failing = tally->failing, result->nonfinite = tally->nonfinite;
-  result->use = tally->use, result->steps = tally->steps;
+  result->use = tally->use, result->steps = tally->steps, result->spread = tally->spread;
   result->rows = tally->rows, result->rows_failing = tally->rows_failing;
   result->has_worst = tally->has_worst;
   result->worst_a = tally->worst_a, result->worst_b = tally->worst_b, result->worst_bound = tally->worst_bound;

@@ -24,6 +24,7 @@ typedef struct {
   int64_t lonely; /* of the failing ones: not the same non-finite value on both sides */
   double use;
   uint64_t steps;
+  ls_spread spread;
   int64_t rows, rows_failing;
   bool has_worst, worst_lonely;
   int64_t worst_at; /* flat index as the caller counts */

@@ -21,6 +21,8 @@ void ls_result_judge(ls_result *result) {
   result->verdict = !ok ? LS_FAIL : enough ? LS_PASS : LS_MISTRUSTED;
 }
 
+double ls_result_use_999(const ls_result *result) { return ls_spread_use(&result->spread, result->count, 0.999, result->use); }
+
 /* What wins when results come together. */
 static int weight(ls_verdict verdict) {
   switch (verdict) {
@@ -68,6 +70,7 @@ void ls_result_merge(ls_result *into, const ls_result *from) {
   into->ties += from->ties, into->near_ties += from->near_ties;
   if (from->use > into->use) into->use = from->use;
   if (from->steps > into->steps) into->steps = from->steps;
+  ls_spread_merge(&into->spread, &from->spread);
   if (w_from == weight(LS_PASS) && w_into == weight(LS_PASS)) {
     ls_result_judge(into);
     ls_note_ties(into);

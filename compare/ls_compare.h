@@ -5,6 +5,7 @@
 #define LS_COMPARE_H
 
 #include "../layers/ls_layer.h"
+#include "ls_spread.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,6 +39,7 @@ typedef struct {
   uint64_t steps;    /* largest distance in steps of the stage's type */
   int64_t rows, rows_failing; /* a row: all elements of the last axis */
   int64_t ties, near_ties;    /* selections: entries or blocks that equal scores, or scores within their bounds, left open */
+  ls_spread spread;           /* of the elements that differ; of a selection, of its near ties and wrong entries */
   /* the worst element: where failing > 0 the one with the largest use (a non-finite one first), else the one with the largest use */
   bool has_worst;
   int worst_ndim;
@@ -76,6 +78,9 @@ typedef struct {
  * Never fails as a call: what cannot be compared is an LS_FAIL with a note. Runs on the threads of ls_parallel; the result does not
  * depend on their number. */
 void ls_compare_tensor(ls_result *result, const ls_compare_args *args);
+
+/* What all but one in a thousand of the elements stay within, in shares of their bounds; see ls_spread_use. */
+double ls_result_use_999(const ls_result *result);
 
 void ls_result_init(ls_result *result); /* nothing compared yet: LS_NOT_RUN, the neutral element of a merge */
 

@@ -57,11 +57,12 @@ static json_t *result_json(const ls_result *r) {
     worst = json_pack("{s:o, s:o, s:o, s:o, s:o}", "index", index, "where", text_json(r->where), "a", number_json(r->worst_a), "b",
                       number_json(r->worst_b), "bound", number_json(r->worst_bound));
   }
-  return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o}", "verdict", verdict_json(r->verdict), "count",
-                   (json_int_t)r->count, "zeros", (json_int_t)r->zeros, "bit_equal", (json_int_t)r->bit_equal, "failing",
-                   (json_int_t)r->failing, "nonfinite", (json_int_t)r->nonfinite, "use", number_json(r->use), "steps", steps_json(r->steps),
-                   "rows", (json_int_t)r->rows, "rows_failing", (json_int_t)r->rows_failing, "ties", (json_int_t)r->ties, "near_ties",
-                   (json_int_t)r->near_ties, "worst", worst, "note", text_json(r->note));
+  return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o}", "verdict", verdict_json(r->verdict),
+                   "count", (json_int_t)r->count, "zeros", (json_int_t)r->zeros, "bit_equal", (json_int_t)r->bit_equal, "failing",
+                   (json_int_t)r->failing, "nonfinite", (json_int_t)r->nonfinite, "use", number_json(r->use), "use_999",
+                   number_json(ls_result_use_999(r)), "steps", steps_json(r->steps), "rows", (json_int_t)r->rows, "rows_failing",
+                   (json_int_t)r->rows_failing, "ties", (json_int_t)r->ties, "near_ties", (json_int_t)r->near_ties, "worst", worst, "note",
+                   text_json(r->note));
 }
 
 static json_t *runs_json(const report_tally *tally) {

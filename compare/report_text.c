@@ -99,22 +99,25 @@ static void put_strong(const printer *p, bool good, const char *text) {
 
 typedef struct {
   int stage, pair; /* widths of the name columns */
-  bool steps, bit_equal;
+  bool steps, percentile, bit_equal;
 } columns;
 
-enum { INDENT = 2, GAP = 2, VERDICT = 10, USE = 6, BIT_EQUAL = 9, STEPS = 6 };
+enum { INDENT = 2, GAP = 2, VERDICT = 10, USE = 6, PERCENTILE = 5, BIT_EQUAL = 9, STEPS = 6 };
 
-static int cell_width(const columns *c) { return VERDICT + 1 + USE + (c->bit_equal ? 1 + BIT_EQUAL : 0) + (c->steps ? 1 + STEPS : 0); }
+static int cell_width(const columns *c) {
+  return VERDICT + 1 + USE + (c->percentile ? 1 + PERCENTILE : 0) + (c->bit_equal ? 1 + BIT_EQUAL : 0) + (c->steps ? 1 + STEPS : 0);
+}
 static int table_width(const columns *c) { return INDENT + c->stage + GAP + c->pair + GAP + cell_width(c) + GAP + 1 + cell_width(c); }
 
 static columns fit(const report_file *file, int width) {
-  columns c = {.stage = 5, .pair = 4, .steps = true, .bit_equal = true};
+  columns c = {.stage = 5, .pair = 4, .steps = true, .percentile = true, .bit_equal = true};
   for (int i = 0; i < file->n_entries; i++) {
     int stage = (int)strlen(file->entry[i].stage), pair = (int)strlen(file->entry[i].pair);
     if (stage > c.stage) c.stage = stage;
     if (pair > c.pair) c.pair = pair;
   }
   if (table_width(&c) > width) c.steps = false;
+  if (table_width(&c) > width) c.percentile = false;
   if (table_width(&c) > width) c.bit_equal = false;
   return c;
 }
@@ -142,14 +145,16 @@ static cell cell_of(const report_file *file, const char *stage, const char *pair
 }
 
 static void put_cell(const printer *p, const columns *cols, const cell *c) {
-  char use[16] = "-", share[16] = "-", steps[16] = "-";
+  char use[16] = "-", most[16] = "-", share[16] = "-", steps[16] = "-";
   if (c->sum.count > 0) {
     use_text(use, c->sum.use);
+    use_text(most, ls_result_use_999(&c->sum));
     share_text(share, c->sum.bit_equal, c->sum.count);
     steps_text(steps, c->sum.steps);
   }
   put_verdict(p, c->verdict, VERDICT);
   fprintf(p->out, " %*s", USE, use);
+  if (cols->percentile) fprintf(p->out, " %*s", PERCENTILE, most);
   if (cols->bit_equal) fprintf(p->out, " %*s", BIT_EQUAL, share);
   if (cols->steps) fprintf(p->out, " %*s", STEPS, steps);
 }
@@ -301,8 +306,8 @@ static void put_table(const printer *p, const report_file *file, const report_fi
   columns cols = fit(file, p->width);
   int left = INDENT + cols.stage + GAP + cols.pair + GAP;
   char heading[80];
-  snprintf(heading, sizeof heading, "%-*s %*s%s%s", VERDICT, "verdict", USE, "use", cols.bit_equal ? " bit-equal" : "",
-           cols.steps ? "  steps" : "");
+  snprintf(heading, sizeof heading, "%-*s %*s%s%s%s", VERDICT, "verdict", USE, "use", cols.percentile ? " 99.9%" : "",
+           cols.bit_equal ? " bit-equal" : "", cols.steps ? "  steps" : "");
   fprintf(p->out, "\n%*s%-*s%*s%s\n", left, "", cell_width(&cols) + GAP + 1, "isolated", 0, "", "cascaded");
   fprintf(p->out, "%*s%-*s%*s%-*s%*s%s%*s%s\n", INDENT, "", cols.stage, "stage", GAP, "", cols.pair, "pair", GAP, "", heading, GAP + 1, "",
           heading);

@@ -29,6 +29,10 @@ static ls_result with(ls_verdict verdict) {
   r.verdict = verdict;
   bool compared = verdict == LS_PASS || verdict == LS_FAIL || verdict == LS_MISTRUSTED || verdict == LS_SHARED;
   if (compared) r.count = 1000, r.bit_equal = 996, r.use = 0.42, r.steps = 1, r.rows = 8;
+  if (compared) { /* four of the thousand differ */
+    ls_spread_add_use(&r.spread, 0.125, 3);
+    ls_spread_add_use(&r.spread, r.use, 1);
+  }
   if (verdict == LS_MISTRUSTED) r.zeros = 1000;
   if (verdict == LS_FAIL) {
     r.failing = 12, r.rows_failing = 1, r.use = 7.5, r.steps = 9, r.has_worst = true, r.worst_ndim = 3;
@@ -136,10 +140,10 @@ Test(report_text, a_passing_file_is_one_table_and_one_verdict) {
   assert_line(text, "dflash_context_kv, bf16, hidden 64, ");
   assert_line(text, "ref: OpenBLAS 0.3.21 Zen");
   assert_line(text, "emu: fibers on 2 workers");
-  assert_line(text, "stage pair verdict use bit-equal steps verdict use bit-equal steps");
-  assert_line(text, "ctx_combined golden-ref PASS 42% 99.60% 1 PASS 42% 99.60% 1");
-  assert_line(text, "k_proj ref-emu SHARED 42% 99.60% 1 SHARED");
-  assert_line(text, "k_norm golden-emu FUSED - - - FUSED - - -");
+  assert_line(text, "stage pair verdict use 99.9% bit-equal steps verdict use 99.9% bit-equal steps");
+  assert_line(text, "ctx_combined golden-ref PASS 42% 12% 99.60% 1 PASS 42% 12% 99.60% 1");
+  assert_line(text, "k_proj ref-emu SHARED 42% 12% 99.60% 1 SHARED");
+  assert_line(text, "k_norm golden-emu FUSED - - - - FUSED - - - -");
   assert_line(text, "k_ring ref-emu PASS");
   assert_line(text, "NOT RUN: v_ring"); /* never silent */
   assert_line(text, "write-set emu PASS 3 checks");
@@ -178,7 +182,7 @@ Test(report_text, an_introduced_failure_is_named_with_all_that_repeats_it) {
   stage(report, 6, "k_ring", -1, "golden-emu", LS_CASCADED, LS_FAIL);
   char *text = text_of(report, &plain);
   assert_line(text, "first divergence: step 6, k_ring, layer 1 row 7"); /* the earlier step, though inherited */
-  assert_line(text, "k_rope golden-emu FAIL 750% 99.60% 9 FAIL 750%");
+  assert_line(text, "k_rope golden-emu FAIL 750% 12% 99.60% 9 FAIL 750%");
   assert_line(text, "k_rope golden-ref PASS");
   assert_line(text, "step 7 k_rope.1 golden-emu isolated: introduced here");
   assert_line(text, "where layer 1 row 7 (position 2183, slot 7) head 2 channel 17");
@@ -217,7 +221,7 @@ Test(report_text, a_stage_that_was_not_judged_in_isolation_says_so) {
   stage(report, 2, "v_ring", -1, "golden-emu", LS_CASCADED, LS_FAIL);
   char *text = text_of(report, &plain);
   assert_has(text, "not judged in isolation");
-  assert_line(text, "v_ring golden-emu NOT RUN - - - FAIL");
+  assert_line(text, "v_ring golden-emu NOT RUN - - - - FAIL");
   free(text);
   ls_report_free(report);
 }
@@ -254,10 +258,11 @@ Test(report_text, quiet_verdicts_are_counted_beside_the_others) {
   stage(report, 3, "k_proj", 0, "golden-emu", LS_CASCADED, LS_MISSING);
   stage(report, 3, "k_norm", 0, "golden-emu", LS_CASCADED, LS_MISTRUSTED);
   char *text = text_of(report, &plain);
-  assert_line(text, "ctx_combined golden-emu PASS 42% 99.60% 1 PASS 42% 99.60% 1 NOT HELD 2x");
-  assert_line(text, "ctx_normed golden-emu NOT HELD - - - NOT HELD");
-  assert_line(text, "k_proj golden-emu NOT RUN - - - MISSING");
-  assert_line(text, "k_norm golden-emu NOT RUN - - - MISTRUSTED");
+  assert_line(text, "ctx_combined golden-emu PASS 42% 12% 99.60% 1 PASS 42% 12% 99.60% 1");
+  assert_line(text, "NOT HELD 2x"); /* what does not fit stands below its line */
+  assert_line(text, "ctx_normed golden-emu NOT HELD - - - - NOT HELD");
+  assert_line(text, "k_proj golden-emu NOT RUN - - - - MISSING");
+  assert_line(text, "k_norm golden-emu NOT RUN - - - - MISTRUSTED");
   assert_line(text, "missing one side should hold this stage and does not");
   assert_line(text, "a.h5: FAIL (1 MISSING, 1 MISTRUSTED; ");
   cr_assert_eq(ls_report_status(report, &plain), LS_DIVERGED);
@@ -274,7 +279,7 @@ Test(report_text, a_layer_of_zeros_is_not_hidden_by_the_others) {
   for (int64_t layer = 0; layer < 5; layer++)
     stage(report, 1, "k_rope", layer, "ref-emu", LS_CASCADED, layer == 3 ? LS_MISTRUSTED : LS_PASS);
   char *text = text_of(report, &plain);
-  assert_line(text, "k_rope ref-emu NOT RUN - - - MISTRUSTED");
+  assert_line(text, "k_rope ref-emu NOT RUN - - - - MISTRUSTED");
   cr_assert_eq(ls_report_status(report, &plain), LS_DIVERGED);
   stage(report, 2, "k_rope", 3, "ref-emu", LS_CASCADED, LS_PASS); /* a later step proves it */
   cr_assert_eq(ls_report_status(report, &plain), LS_OK);
