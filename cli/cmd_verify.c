@@ -23,6 +23,9 @@ static const char help[] =
     "  --emu-schedule SEED     run the emulator's threads in a random order between rendezvous points\n"
     "  --device N              CUDA device (default 0)\n"
     "  --json FILE             the report as JSON (docs/report.schema.json)\n"
+    "  --junit FILE            the report as JUnit XML, for continuous integration\n"
+    "  --calibrate             print what each stage uses of its bound over all fixtures, instead of the table; a run that fails prints\n"
+    "                          both\n"
     "  --known-failures FILE   one FIXTURE:STAGE[.LAYER]:PAIR a line (globs, # comments): these may fail, and must not pass\n"
     "  --allow-mistrusted      MISTRUSTED, MISSING and nothing compared do not fail\n"
     "  --allow-nonfinite       NaN and infinity in weights and inputs are fine\n"
@@ -38,6 +41,8 @@ enum {
   OPT_SCHEDULE,
   OPT_DEVICE,
   OPT_JSON,
+  OPT_JUNIT,
+  OPT_CALIBRATE,
   OPT_KNOWN,
   OPT_MISTRUSTED,
   OPT_NONFINITE,
@@ -54,6 +59,8 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
                                              {"emu-schedule", required_argument, NULL, OPT_SCHEDULE},
                                              {"device", required_argument, NULL, OPT_DEVICE},
                                              {"json", required_argument, NULL, OPT_JSON},
+                                             {"junit", required_argument, NULL, OPT_JUNIT},
+                                             {"calibrate", no_argument, NULL, OPT_CALIBRATE},
                                              {"known-failures", required_argument, NULL, OPT_KNOWN},
                                              {"allow-mistrusted", no_argument, NULL, OPT_MISTRUSTED},
                                              {"allow-nonfinite", no_argument, NULL, OPT_NONFINITE},
@@ -65,7 +72,8 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
 typedef struct {
   ls_verify_options verify;
   ls_report_options report;
-  const char *paths, *json, *known_file;
+  const char *paths, *json, *junit, *known_file;
+  bool calibrate;
   char repeat[512]; /* options of this run that a repeat must carry */
   char **known;
   int n_known;
@@ -201,6 +209,12 @@ static ls_status parse(arguments *a, int argc, char **argv) {
       case OPT_JSON:
         a->json = optarg;
         break;
+      case OPT_JUNIT:
+        a->junit = optarg;
+        break;
+      case OPT_CALIBRATE:
+        a->calibrate = true;
+        break;
       case OPT_KNOWN:
         a->known_file = optarg;
         break;
@@ -232,12 +246,13 @@ static ls_status parse(arguments *a, int argc, char **argv) {
   return LS_OK;
 }
 
-static ls_status check_output(const char *file) {
+static ls_status check_output(const char *option, const char *file) {
+  if (file == NULL) return LS_OK;
   ls_error err = {LS_OK, ""};
   char *target = NULL;
   bool through = false;
   ls_status status = ls_output_target(&target, &through, file, &err);
-  if (status != LS_OK) fprintf(stderr, "lockstep: --json: %s\n", err.text);
+  if (status != LS_OK) fprintf(stderr, "lockstep: %s: %s\n", option, err.text);
   free(target);
   return status;
 }
@@ -259,7 +274,8 @@ ls_status ls_cmd_verify(int argc, char **argv) {
   ls_status status = parse(&a, argc, argv);
   if (status == LS_REFUSED) return LS_OK; /* help was asked for */
   if (status == LS_OK && a.known_file != NULL) status = read_known(&a);
-  if (status == LS_OK && a.json != NULL) status = check_output(a.json); /* now, not after the whole run */
+  if (status == LS_OK) status = check_output("--json", a.json); /* now, not after the whole run */
+  if (status == LS_OK) status = check_output("--junit", a.junit);
   if (status == LS_OK) status = choose_paths(&a);
   if (status != LS_OK) goto out;
   repeat_add(&a, "path", a.paths);
@@ -272,11 +288,17 @@ ls_status ls_cmd_verify(int argc, char **argv) {
     ls_verify_fixture(argv[i], &a.verify, report, &why); /* what stopped it is in the report */
     if (ls_interrupted) break;
   }
-  if (status == LS_OK) status = ls_report_text(report, &a.report, stdout, &err);
+  const bool table = !a.calibrate || (status == LS_OK && ls_report_status(report, &a.report) != LS_OK);
+  if (status == LS_OK && table) status = ls_report_text(report, &a.report, stdout, &err);
+  if (status == LS_OK && a.calibrate) status = ls_report_calibrate(report, stdout, &err);
   if (status == LS_OK && (fflush(stdout) != 0 || ferror(stdout)))
     status = ls_fail(&err, LS_INTERNAL, "cannot write the report to standard output");
   if (report != NULL && a.json != NULL) {
     ls_status written = ls_report_json(report, &a.report, a.json, &err);
+    if (status == LS_OK) status = written;
+  }
+  if (report != NULL && a.junit != NULL) {
+    ls_status written = ls_report_junit(report, &a.report, a.junit, &err);
     if (status == LS_OK) status = written;
   }
   if (status != LS_OK)

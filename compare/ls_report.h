@@ -55,8 +55,17 @@ typedef struct {
  * here or inherited, and the command that repeats it; then properties; then a verdict line. */
 ls_status ls_report_text(const ls_report *report, const ls_report_options *options, FILE *out, ls_error *err);
 
+/* What the stages use of their bounds over all files together, by layer, stage and mode: the most, the 99.9th percentile, the share that
+ * is bit-equal, and of how many elements. SHARED comparisons are left out. Then a line "TOO WIDE: LAYER STAGE: ..." for each stage of
+ * values that differ somewhere, isolated, and never use more than 5% of their bound. Says nothing about failures. */
+ls_status ls_report_calibrate(const ls_report *report, FILE *out, ls_error *err);
+
 /* The same as JSON (schema: docs/report.schema.json). Written to a temporary name and renamed. */
 ls_status ls_report_json(const ls_report *report, const ls_report_options *options, const char *file, ls_error *err);
+
+/* The same as JUnit XML for continuous integration: a suite a file, a case for each stage, pair and mode and for each property. Failures
+ * and errors are there exactly where the exit status is not 0; what proves nothing and may be so is skipped, with the reason. */
+ls_status ls_report_junit(const ls_report *report, const ls_report_options *options, const char *file, ls_error *err);
 
 /* The exit status: LS_OK, LS_DIVERGED, or the worst stop (5 over 3 over 4 over 1 over 0; 130 where interrupted). Known failures that pass
  * are LS_DIVERGED. Nothing compared at all is LS_DIVERGED. */

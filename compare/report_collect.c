@@ -263,7 +263,7 @@ static bool pattern_names(const char *pattern, const char *file, const char *sta
   return fnmatch(pattern, name, 0) == 0;
 }
 
-static bool is_known(const ls_report_options *options, const char *file, const char *stage, int64_t sub, const char *pair) {
+bool report_is_known(const ls_report_options *options, const char *file, const char *stage, int64_t sub, const char *pair) {
   for (const char *const *known = options->known_failures; known && *known; known++) {
     if (pattern_names(*known, file, stage, sub, pair)) return true;
   }
@@ -319,6 +319,20 @@ static int gravity_of(ls_status status) {
 
 static ls_status graver_status(ls_status a, ls_status b) { return gravity_of(a) >= gravity_of(b) ? a : b; }
 
+report_cell report_cell_of(const report_file *file, const char *stage, const char *pair, ls_mode mode) {
+  report_cell c = {.verdict = LS_NOT_RUN};
+  ls_result_init(&c.sum);
+  for (int i = 0; i < file->n_entries; i++) {
+    const report_entry *e = &file->entry[i];
+    if (e->mode != mode || strcmp(e->stage, stage) != 0 || strcmp(e->pair, pair) != 0) continue;
+    ls_result_merge(&c.sum, &e->tally.total);
+    c.verdict = report_graver(c.verdict, e->tally.total.verdict);
+    for (int v = 0; v < LS_VERDICTS; v++) c.runs[v] += e->tally.runs[v];
+    c.entries++;
+  }
+  return c;
+}
+
 report_verdict report_judge(const report_file *file, const ls_report_options *options) {
   report_verdict v = {.status = LS_OK};
   bool diverged = false;
@@ -328,7 +342,7 @@ report_verdict report_judge(const report_file *file, const ls_report_options *op
     if (report_compared(r->verdict)) v.compared += r->count, v.comparisons++;
     bool fails = r->verdict == LS_FAIL, excusable = r->verdict == LS_MISSING || r->verdict == LS_MISTRUSTED;
     if (!fails && !excusable) continue;
-    if (is_known(options, file->file, e->stage, e->sub, e->pair)) {
+    if (report_is_known(options, file->file, e->stage, e->sub, e->pair)) {
       v.known++;
       continue;
     }
@@ -343,7 +357,7 @@ report_verdict report_judge(const report_file *file, const ls_report_options *op
     v.properties++;
     bool fails = verdict == LS_FAIL, excusable = verdict == LS_MISSING || verdict == LS_MISTRUSTED;
     if (!fails && !excusable) continue;
-    if (is_known(options, file->file, p->property, -1, p->path)) {
+    if (report_is_known(options, file->file, p->property, -1, p->path)) {
       v.known++;
       continue;
     }
@@ -407,7 +421,7 @@ ls_status report_findings(report_finding **list, int *n, const report_file *file
     f->first_mode = e->mode;
     if (other && other->tally.n_bad > 0 && other->tally.bad[0].step < e->tally.bad[0].step) f->first_mode = other->mode;
     f->first = &f->mode[f->first_mode]->tally.bad[0];
-    f->known = is_known(options, file->file, e->stage, e->sub, e->pair);
+    f->known = report_is_known(options, file->file, e->stage, e->sub, e->pair);
     const report_entry *isolated = f->mode[LS_ISOLATED];
     bool judged = isolated && (report_compared(isolated->tally.total.verdict) || isolated->tally.total.verdict == LS_SHARED);
     f->origin = f->first_mode == LS_ISOLATED ? ORIGIN_INTRODUCED : judged ? ORIGIN_INHERITED : ORIGIN_UNKNOWN;

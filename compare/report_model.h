@@ -94,12 +94,34 @@ typedef enum { KNOWN_FAILS, KNOWN_PASSES, KNOWN_NOT_RUN } report_known;
 /* What became of a known failure: it passes where something of its name was compared in a finished file and nothing of its name failed. */
 report_known report_known_state(const ls_report *report, const char *pattern);
 
+/* One stage and pair in one mode, all layers together. */
+typedef struct {
+  ls_result sum;
+  ls_verdict verdict; /* the gravest, see report_graver */
+  int64_t runs[LS_VERDICTS];
+  int entries;
+} report_cell;
+
+report_cell report_cell_of(const report_file *file, const char *stage, const char *pair, ls_mode mode);
+
+/* Whether a stage, property or pair of the file is among the known failures; sub -1: of a property. */
+bool report_is_known(const ls_report_options *options, const char *file, const char *stage, int64_t sub, const char *pair);
+
 const char *report_base_name(const char *file);
 char *report_stage_name(char *buf, size_t size, const char *stage, int64_t sub); /* "k_rope.3"; returns buf */
 
 /* The command that repeats a finding; stage NULL: of a property. Returns buf. */
 char *report_repeat(char *buf, size_t size, const report_file *file, const ls_report_options *options, const char *stage, int64_t sub,
                     int64_t step);
+
+/* A file of the report. Written to a temporary name beside `file` and renamed, so that no half of one is ever there; a device or a pipe is
+ * written straight. write returns false where it could not. LS_USAGE where the file cannot be opened, LS_INTERNAL where it cannot be
+ * written. */
+ls_status report_write(const char *file, bool (*write)(FILE *out, void *arg), void *arg, ls_error *err);
+
+/* A copy that any XML or HTML reader takes: UTF-8, and of the control characters only line feed and tab; what else was there is '?'. The
+ * caller frees it; NULL: out of memory. */
+char *report_clean(const char *text);
 
 /* Whether a verdict came from a comparison that proves something when it agrees. */
 static inline bool report_compared(ls_verdict v) { return v == LS_PASS || v == LS_FAIL || v == LS_MISTRUSTED; }
