@@ -22,6 +22,7 @@ static const char help[] =
     "  --threads N             of the reference and the emulator together with their BLAS (default: all cores)\n"
     "  --emu-schedule SEED     run the emulator's threads in a random order between rendezvous points\n"
     "  --device N              CUDA device (default 0)\n"
+    "  --report FILE           the report as one HTML page, with where differences lie\n"
     "  --json FILE             the report as JSON (docs/report.schema.json)\n"
     "  --junit FILE            the report as JUnit XML, for continuous integration\n"
     "  --calibrate             print what each stage uses of its bound over all fixtures, instead of the table; a run that fails prints\n"
@@ -40,6 +41,7 @@ enum {
   OPT_THREADS,
   OPT_SCHEDULE,
   OPT_DEVICE,
+  OPT_REPORT,
   OPT_JSON,
   OPT_JUNIT,
   OPT_CALIBRATE,
@@ -58,6 +60,7 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
                                              {"threads", required_argument, NULL, OPT_THREADS},
                                              {"emu-schedule", required_argument, NULL, OPT_SCHEDULE},
                                              {"device", required_argument, NULL, OPT_DEVICE},
+                                             {"report", required_argument, NULL, OPT_REPORT},
                                              {"json", required_argument, NULL, OPT_JSON},
                                              {"junit", required_argument, NULL, OPT_JUNIT},
                                              {"calibrate", no_argument, NULL, OPT_CALIBRATE},
@@ -72,7 +75,7 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
 typedef struct {
   ls_verify_options verify;
   ls_report_options report;
-  const char *paths, *json, *junit, *known_file;
+  const char *paths, *html, *json, *junit, *known_file;
   bool calibrate;
   char repeat[512]; /* options of this run that a repeat must carry */
   char **known;
@@ -206,6 +209,10 @@ static ls_status parse(arguments *a, int argc, char **argv) {
         a->verify.options.device = (int)value;
         repeat_add(a, "device", optarg);
         break;
+      case OPT_REPORT:
+        a->html = optarg;
+        a->verify.details = true;
+        break;
       case OPT_JSON:
         a->json = optarg;
         break;
@@ -257,6 +264,15 @@ static ls_status check_output(const char *option, const char *file) {
   return status;
 }
 
+/* Every file that was asked for, also where one before it could not be written; the first error counts. */
+static ls_status write_files(const arguments *a, const ls_report *report, ls_error *err) {
+  ls_status json = LS_OK, junit = LS_OK, html = LS_OK;
+  if (a->json != NULL) json = ls_report_json(report, &a->report, a->json, err);
+  if (a->junit != NULL) junit = ls_report_junit(report, &a->report, a->junit, err);
+  if (a->html != NULL) html = ls_report_html(report, &a->report, a->html, err);
+  return json != LS_OK ? json : junit != LS_OK ? junit : html;
+}
+
 ls_status ls_cmd_verify(int argc, char **argv) {
   arguments a;
   memset(&a, 0, sizeof a);
@@ -276,6 +292,7 @@ ls_status ls_cmd_verify(int argc, char **argv) {
   if (status == LS_OK && a.known_file != NULL) status = read_known(&a);
   if (status == LS_OK) status = check_output("--json", a.json); /* now, not after the whole run */
   if (status == LS_OK) status = check_output("--junit", a.junit);
+  if (status == LS_OK) status = check_output("--report", a.html);
   if (status == LS_OK) status = choose_paths(&a);
   if (status != LS_OK) goto out;
   repeat_add(&a, "path", a.paths);
@@ -293,12 +310,8 @@ ls_status ls_cmd_verify(int argc, char **argv) {
   if (status == LS_OK && a.calibrate) status = ls_report_calibrate(report, stdout, &err);
   if (status == LS_OK && (fflush(stdout) != 0 || ferror(stdout)))
     status = ls_fail(&err, LS_INTERNAL, "cannot write the report to standard output");
-  if (report != NULL && a.json != NULL) {
-    ls_status written = ls_report_json(report, &a.report, a.json, &err);
-    if (status == LS_OK) status = written;
-  }
-  if (report != NULL && a.junit != NULL) {
-    ls_status written = ls_report_junit(report, &a.report, a.junit, &err);
+  if (report != NULL) {
+    const ls_status written = write_files(&a, report, &err);
     if (status == LS_OK) status = written;
   }
   if (status != LS_OK)

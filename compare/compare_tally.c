@@ -87,6 +87,7 @@ static void tally_element(ls_tally *t, const ls_rule *rule, double stored_a, dou
   }
   if (use > t->use) t->use = use;
   if (use > 0) ls_spread_add_use(&t->spread, use, 1);
+  if (use > 0 && t->map) ls_map_mark(t->map, at, use, lonely);
   if (steps > 0) ls_spread_add_steps(&t->spread, steps, a, b);
 }
 
@@ -139,6 +140,7 @@ void ls_tally_row_only(ls_tally *tally, const ls_rule *rule, const ls_line *a, c
   int64_t failing = tally->failing, count = tally->count;
   for (int64_t i = 0; i < n; i++) {
     if (ls_line_get(only, i) == 0) continue;
+    if (tally->map) ls_map_mark(tally->map, at + i, 0, false);
     tally_element(tally, rule, ls_line_get(a, i), ls_line_get(b, i), bound ? ls_line_get(bound, i) : 0, at + i);
   }
   tally->rows += tally->count > count;

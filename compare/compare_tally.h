@@ -29,6 +29,7 @@ typedef struct {
   bool has_worst, worst_lonely;
   int64_t worst_at; /* flat index as the caller counts */
   double worst_a, worst_b, worst_bound;
+  ls_map *map; /* marked with every element that differs; NULL: none. Not merged */
 } ls_tally;
 
 /* The line that starts at flat element `flat` of t's last axis. */

@@ -159,6 +159,11 @@ void ls_compare_tensor(ls_result *result, const ls_compare_args *args) {
       .rule = {.type = args->type, .steps = args->steps, .has_tolerance = args->has_tolerance, .atol = args->atol, .rtol = args->rtol}};
   w.width = args->a->ndim > 0 ? args->a->dim[args->a->ndim - 1] : 1;
   w.rows = count > 0 ? count / w.width : 0;
+  if (args->map) {
+    const bool heads = args->stage && args->stage->head_dim_field;
+    ls_map_start(args->map, w.rows, w.width, heads ? args->names.head_dim : 0, args->only != NULL);
+    for (int i = 0; i < PIECES; i++) w.piece[i].map = args->map;
+  }
   int64_t pieces = count / (1 << 16) + 1; /* smaller ones are not worth a thread */
   if (pieces > PIECES) pieces = PIECES;
   w.rows_per_piece = (w.rows + pieces - 1) / pieces;

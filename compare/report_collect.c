@@ -8,9 +8,7 @@
 
 /* ---- collecting ---- */
 
-/* Room for one more element at the end of an array that grows by doubling; NULL: out of memory. The new element is zero. array: the
- * address of the array's pointer, of whatever type. */
-static void *grow(void *array, int *n, int *room, size_t size) {
+void *report_grow(void *array, int *n, int *room, size_t size) {
   char *items;
   memcpy(&items, array, sizeof items);
   if (*n == *room) {
@@ -51,6 +49,7 @@ void ls_report_free(ls_report *report) {
     for (int j = 0; j < file->n_entries; j++) free(file->entry[j].tally.bad);
     for (int j = 0; j < file->n_properties; j++) free(file->property[j].tally.bad);
     for (int j = 0; j < file->n_notes; j++) free(file->note[j]);
+    report_details_free(file);
     free(file->file);
     free(file->title);
     free(file->config_text);
@@ -66,7 +65,7 @@ void ls_report_free(ls_report *report) {
 
 ls_status ls_report_file(ls_report *report, const char *file, const char *title, const ls_config *config, ls_error *err) {
   char config_text[512] = "";
-  report_file *f = grow(&report->file, &report->n_files, &report->files_room, sizeof *f);
+  report_file *f = report_grow(&report->file, &report->n_files, &report->files_room, sizeof *f);
   if (!f) return no_memory(err);
   if (config) {
     f->layer = config->layer;
@@ -89,7 +88,7 @@ static report_file *current(ls_report *report, ls_error *err) {
 ls_status ls_report_path(ls_report *report, const char *path, const char *description, ls_error *err) {
   report_file *file = current(report, err);
   if (!file) return LS_INTERNAL;
-  report_path *p = grow(&file->path, &file->n_paths, &file->paths_room, sizeof *p);
+  report_path *p = report_grow(&file->path, &file->n_paths, &file->paths_room, sizeof *p);
   if (!p) return no_memory(err);
   snprintf(p->name, sizeof p->name, "%s", path);
   p->description = copy_line(description);
@@ -102,7 +101,7 @@ static ls_status add(report_tally *tally, int64_t step, const ls_result *result,
   ls_result_merge(&tally->total, result);
   tally->runs[result->verdict]++;
   if ((result->verdict == LS_FAIL || result->verdict == LS_MISSING) && tally->n_bad < LS_KEPT_FAILURES) {
-    report_failure *bad = grow(&tally->bad, &tally->n_bad, &tally->bad_room, sizeof *bad);
+    report_failure *bad = report_grow(&tally->bad, &tally->n_bad, &tally->bad_room, sizeof *bad);
     if (!bad) return no_memory(err);
     bad->step = step;
     bad->result = *result;
@@ -150,7 +149,7 @@ ls_status ls_report_stage(ls_report *report, int64_t step, const char *stage, in
   }
   if (!entry) {
     int pair_order = pair_order_of(file, pair);
-    entry = grow(&file->entry, &file->n_entries, &file->entries_room, sizeof *entry);
+    entry = report_grow(&file->entry, &file->n_entries, &file->entries_room, sizeof *entry);
     if (!entry) return no_memory(err);
     strcpy(entry->stage, stage);
     strcpy(entry->pair, pair);
@@ -173,7 +172,7 @@ ls_status ls_report_property(ls_report *report, int64_t step, const char *proper
     if (strcmp(p->property, property) == 0 && strcmp(p->path, path) == 0) found = p;
   }
   if (!found) {
-    found = grow(&file->property, &file->n_properties, &file->properties_room, sizeof *found);
+    found = report_grow(&file->property, &file->n_properties, &file->properties_room, sizeof *found);
     if (!found) return no_memory(err);
     strcpy(found->property, property);
     strcpy(found->path, path);
@@ -195,7 +194,7 @@ ls_status ls_report_stop(ls_report *report, ls_status status, const char *line, 
 ls_status ls_report_note(ls_report *report, const char *line, ls_error *err) {
   report_file *file = current(report, err);
   if (!file) return LS_INTERNAL;
-  char **note = grow(&file->note, &file->n_notes, &file->notes_room, sizeof *note);
+  char **note = report_grow(&file->note, &file->n_notes, &file->notes_room, sizeof *note);
   if (!note) return no_memory(err);
   *note = copy_line(line);
   return *note ? LS_OK : no_memory(err);

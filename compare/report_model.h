@@ -29,6 +29,15 @@ typedef struct {
   report_tally tally;
 } report_entry;
 
+/* What is kept of where differences lie. */
+typedef struct {
+  int64_t step, sub;
+  char stage[LS_NAME_MAX], pair[LS_MAX_PAIR];
+  ls_mode mode;
+  ls_result result; /* of that step alone */
+  ls_detail *detail;
+} report_detail;
+
 typedef struct {
   char property[LS_NAME_MAX], path[LS_NAME_MAX];
   report_tally tally;
@@ -49,6 +58,8 @@ typedef struct {
   int n_entries, entries_room, hint;
   report_property *property;
   int n_properties, properties_room;
+  report_detail *detail; /* failing ones first come, passing ones by stage */
+  int n_details, details_room;
   char **note;
   int n_notes, notes_room;
   ls_status stop; /* LS_OK: finished */
@@ -107,6 +118,8 @@ report_cell report_cell_of(const report_file *file, const char *stage, const cha
 /* Whether a stage, property or pair of the file is among the known failures; sub -1: of a property. */
 bool report_is_known(const ls_report_options *options, const char *file, const char *stage, int64_t sub, const char *pair);
 
+void report_details_free(report_file *file);
+
 const char *report_base_name(const char *file);
 char *report_stage_name(char *buf, size_t size, const char *stage, int64_t sub); /* "k_rope.3"; returns buf */
 
@@ -122,6 +135,10 @@ ls_status report_write(const char *file, bool (*write)(FILE *out, void *arg), vo
 /* A copy that any XML or HTML reader takes: UTF-8, and of the control characters only line feed and tab; what else was there is '?'. The
  * caller frees it; NULL: out of memory. */
 char *report_clean(const char *text);
+
+/* Room for one more element at the end of an array that grows by doubling; NULL: out of memory. The new element is zero. array: the
+ * address of the array's pointer, of whatever type. */
+void *report_grow(void *array, int *n, int *room, size_t size);
 
 /* Whether a verdict came from a comparison that proves something when it agrees. */
 static inline bool report_compared(ls_verdict v) { return v == LS_PASS || v == LS_FAIL || v == LS_MISTRUSTED; }
