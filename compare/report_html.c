@@ -160,15 +160,21 @@ static void put_cell(FILE *out, const report_cell *c, const char *mode) {
   fprintf(out, "</td>");
 }
 
-static void put_line(FILE *out, const report_file *file, const report_entry *e, bool first) {
-  report_cell cells[LS_MODES];
-  bool judged = false;
+/* A finer record that nobody holds: named in one line below the table, as on a terminal. */
+static bool is_absent_finer(const report_file *file, const report_entry *e) {
+  if (!file->layer || e->order >= file->layer->n_stages || !file->layer->stages[e->order].finer) return false;
   for (int m = 0; m < LS_MODES; m++) {
-    cells[m] = report_cell_of(file, e->stage, e->pair, (ls_mode)m);
-    judged = judged || (cells[m].verdict != LS_NOT_HELD && cells[m].verdict != LS_NOT_RUN);
+    const ls_verdict verdict = report_cell_of(file, e->stage, e->pair, (ls_mode)m).verdict;
+    if (verdict != LS_NOT_HELD && verdict != LS_NOT_RUN) return false;
   }
+  return true;
+}
+
+static void put_line(FILE *out, const report_file *file, const report_entry *e, bool lead) {
+  report_cell cells[LS_MODES];
+  for (int m = 0; m < LS_MODES; m++) cells[m] = report_cell_of(file, e->stage, e->pair, (ls_mode)m);
   const bool bad = report_graver(cells[0].verdict, cells[1].verdict) == LS_FAIL;
-  fprintf(out, "<tr class=\"%s%s%s\"><th scope=\"row\">", bad ? "fails " : "", first ? "first " : "", judged ? "" : "silent");
+  fprintf(out, "<tr class=\"%s%s\"><th scope=\"row\">", bad ? "fails " : "", lead ? "lead" : "");
   html_text(out, e->stage);
   fprintf(out, "</th><td class=\"pair\">%s</td>", e->pair);
   put_cell(out, &cells[LS_ISOLATED], "isolated");
@@ -176,15 +182,31 @@ static void put_line(FILE *out, const report_file *file, const report_entry *e, 
   fprintf(out, "</tr>\n");
 }
 
+static void put_absent(FILE *out, const report_file *file, const bool *absent) {
+  for (int pair = 0, more = 1; more; pair++) {
+    int named = 0;
+    more = 0;
+    for (int i = 0; i < file->n_entries; i++) {
+      const report_entry *e = &file->entry[i];
+      more = more || e->pair_order > pair;
+      if (!absent[i] || e->pair_order != pair) continue;
+      if (named++ == 0) fprintf(out, "<p class=\"hint\">NOT HELD (%s):", e->pair);
+      fprintf(out, " ");
+      html_text(out, e->stage);
+    }
+    if (named > 0) fprintf(out, "</p>\n");
+  }
+}
+
 static void put_table(FILE *out, const report_file *file) {
   if (file->n_entries == 0) return;
   const int orders = (file->layer ? file->layer->n_stages : 0) + 1;
-  bool *done = calloc((size_t)file->n_entries, sizeof *done);
+  bool *done = calloc((size_t)file->n_entries, sizeof *done), *absent = calloc((size_t)file->n_entries, sizeof *absent);
   fprintf(out,
           "<h3>Stages</h3>\n<p class=\"hint\">A bar is the share of the bound in use: light the most, dark what all but one in a thousand "
           "elements stay within.</p>\n<table class=\"stages\"><thead><tr><th>stage</th><th>pair</th><th>isolated</th><th>cascaded</th></tr>"
           "</thead><tbody>\n");
-  for (int order = 0; done && order < orders; order++) {
+  for (int order = 0; done && absent && order < orders; order++) {
     const char *stage = "";
     for (int i = 0; i < file->n_entries; i++) {
       const report_entry *e = &file->entry[i];
@@ -193,12 +215,16 @@ static void put_table(FILE *out, const report_file *file) {
         const report_entry *o = &file->entry[j];
         if (strcmp(o->stage, e->stage) == 0 && strcmp(o->pair, e->pair) == 0) done[j] = true;
       }
+      absent[i] = is_absent_finer(file, e);
+      if (absent[i]) continue;
       put_line(out, file, e, strcmp(stage, e->stage) != 0);
       stage = e->stage;
     }
   }
   fprintf(out, "</tbody></table>\n");
+  if (absent) put_absent(out, file, absent);
   free(done);
+  free(absent);
 }
 
 static void put_properties(FILE *out, const report_file *file) {

@@ -33,10 +33,26 @@ void html_legend(FILE *out) {
 
 /* ---- error maps ---- */
 
-static void rows_text(FILE *out, const report_detail *d, const ls_grid *g) {
+static void put_extent(FILE *out, const char *name, int64_t first, int64_t last) {
+  fprintf(out, "%s%s %" PRId64, name, first == last ? "" : "s", first);
+  if (first != last) fprintf(out, " to %" PRId64, last);
+}
+
+/* What the two directions stand for. */
+static void put_axes(FILE *out, const report_detail *d, const ls_grid *g, const char *column) {
   const ls_detail *p = d->detail;
-  fprintf(out, "down: %s 0 to %" PRId64, p->row_name, g->rows - 1);
-  if (p->stride > 0) fprintf(out, " (positions %" PRId64 " to %" PRId64 ")", p->base, p->base + p->stride * (g->rows - 1));
+  fprintf(out, "down: ");
+  put_extent(out, p->row_name, 0, g->rows - 1);
+  if (p->stride > 0) {
+    fprintf(out, ", ");
+    put_extent(out, "position", p->base, p->base + p->stride * (g->rows - 1));
+  }
+  fprintf(out, "; across: ");
+  put_extent(out, column, 0, g->columns - 1);
+  if (g->rows > g->down || g->columns > g->across) {
+    fprintf(out, "; a cell is the worst of %s%.3g x %.3g", g->rows % g->down || g->columns % g->across ? "about " : "",
+            (double)g->rows / g->down, (double)g->columns / g->across);
+  }
 }
 
 static void put_map(FILE *out, const report_detail *d, const ls_grid *g, const char *column, const char *title) {
@@ -58,12 +74,7 @@ static void put_map(FILE *out, const report_detail *d, const ls_grid *g, const c
           d->detail->row_name, column);
   if (d->detail->stride > 0) fprintf(out, " data-base=\"%" PRId64 "\" data-stride=\"%" PRId64 "\"", d->detail->base, d->detail->stride);
   fprintf(out, "><p class=\"axes\">");
-  rows_text(out, d, g);
-  fprintf(out, "; across: %s 0 to %" PRId64, column, g->columns - 1);
-  if (g->rows > g->down || g->columns > g->across) {
-    fprintf(out, "; a cell is the worst of %s%.3g x %.3g", g->rows % g->down || g->columns % g->across ? "about " : "",
-            (double)g->rows / g->down, (double)g->columns / g->across);
-  }
+  put_axes(out, d, g, column);
   fprintf(out, "</p></figure>\n");
   free(png);
 }
