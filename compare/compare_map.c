@@ -4,7 +4,7 @@
 
 #include "ls_detail.h"
 
-static void grid_start(ls_grid *grid, int64_t rows, int64_t columns, ls_cell first) {
+static void grid_start(ls_cell_grid *grid, int64_t rows, int64_t columns, ls_cell first) {
   grid->rows = rows, grid->columns = columns;
   grid->down = (int)(rows < LS_MAP_DOWN ? rows : LS_MAP_DOWN);
   grid->across = (int)(columns < LS_MAP_ACROSS ? columns : LS_MAP_ACROSS);
@@ -21,7 +21,7 @@ void ls_map_start(ls_map *map, int64_t rows, int64_t width, int64_t head_dim, bo
   grid_start(&map->by_channel, rows, heads ? head_dim : width, first);
 }
 
-static void grid_mark(ls_grid *grid, int64_t row, int64_t column, uint8_t value) {
+static void grid_mark(ls_cell_grid *grid, int64_t row, int64_t column, uint8_t value) {
   uint8_t *cell = &grid->cell[row * grid->down / grid->rows * grid->across + column * grid->across / grid->columns];
   uint8_t held = __atomic_load_n(cell, __ATOMIC_RELAXED);
   while (held < value && !__atomic_compare_exchange_n(cell, &held, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) continue;
@@ -53,7 +53,7 @@ void ls_map_mark(ls_map *map, int64_t at, double use, bool lonely) {
 }
 
 /* i * n / cells, rounded up: the first r with r * cells / n == i. */
-void ls_grid_range(int64_t *first, int64_t *last, int i, int cells, int64_t n) {
+void ls_cells_range(int64_t *first, int64_t *last, int i, int cells, int64_t n) {
   *first = ((int64_t)i * n + cells - 1) / cells;
   *last = ((int64_t)(i + 1) * n + cells - 1) / cells - 1;
 }

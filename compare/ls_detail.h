@@ -40,12 +40,12 @@ typedef struct {
   int64_t rows, columns;
   int down, across;
   uint8_t cell[LS_MAP_DOWN * LS_MAP_ACROSS];
-} ls_grid;
+} ls_cell_grid;
 
 /* A tensor as rows of its last axis. Where that is heads x head_dim, once by (row, head) and once by (row, channel within the head). */
 typedef struct {
   int64_t width, head_dim; /* head_dim 0: no heads, and by_head is empty */
-  ls_grid by_head, by_channel;
+  ls_cell_grid by_head, by_channel;
 } ls_map;
 
 /* masked: not all elements will be compared. */
@@ -55,7 +55,7 @@ void ls_map_start(ls_map *map, int64_t rows, int64_t width, int64_t head_dim, bo
 void ls_map_mark(ls_map *map, int64_t at, double use, bool lonely);
 
 /* The rows or columns [*first, *last] that cell i of `cells` stands for. */
-void ls_grid_range(int64_t *first, int64_t *last, int i, int cells, int64_t n);
+void ls_cells_range(int64_t *first, int64_t *last, int i, int cells, int64_t n);
 
 /* ---- rings ---- */
 

@@ -17,10 +17,13 @@ static bool failed(const ls_result *r) { return r->verdict == LS_FAIL; }
 static bool is_special(const ls_detail *d) { return d->ring.capacity > 0 || d->choice.n > 0; }
 
 /* Whether what passed tells more than what is kept: a use of a bound that is the stage's own, isolated, before one that is carried; then
- * the larger one; of a ring or a selection the later step, which holds more. */
+ * the larger one; of selections that are equally right the one with more ties at its end, and of rings the later step, which holds more. */
 static bool tells_more(ls_mode mode, const ls_result *result, const ls_detail *detail, const report_detail *kept) {
   if (is_special(detail) != is_special(kept->detail)) return is_special(detail);
-  if (is_special(detail) && result->near_ties == kept->result.near_ties) return result->use >= kept->result.use;
+  if (is_special(detail)) {
+    if (result->use != kept->result.use) return result->use > kept->result.use;
+    return detail->choice.equals >= kept->detail->choice.equals;
+  }
   if (mode != kept->mode) return mode < kept->mode;
   return result->use > kept->result.use;
 }

@@ -32,6 +32,15 @@ void html_text(FILE *out, const char *text) {
   free(clean);
 }
 
+void html_say(FILE *out, const char *format, ...) {
+  char text[2048];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  html_text(out, text);
+}
+
 static const char *class_of(ls_verdict verdict) {
   switch (verdict) {
     case LS_PASS:
@@ -70,7 +79,9 @@ static void put_fact(FILE *out, const char *label, const char *format, ...) {
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
   if (!text[0]) return;
-  fprintf(out, "<dt>%s</dt><dd>", label);
+  fprintf(out, "<dt>");
+  html_text(out, label);
+  fprintf(out, "</dt><dd>");
   html_text(out, text);
   fprintf(out, "</dd>");
 }
@@ -99,9 +110,10 @@ static void put_finding(FILE *out, const report_file *file, const report_finding
   const report_entry *e = f->mode[f->first_mode];
   fprintf(out, "<article class=\"finding\"><h4>");
   html_text(out, report_stage_name(name, sizeof name, e->stage, e->sub));
-  fprintf(out, " <small>step %" PRId64 ", %s, %s</small> <span class=\"v %s\">%s</span>%s</h4><dl>", f->first->step, e->pair,
-          mode_name(f->first_mode), f->origin == ORIGIN_INTRODUCED ? "bad" : "odd", report_origin_text(f->origin),
-          f->known ? " <span class=\"v quiet\">known failure</span>" : "");
+  fprintf(out, " <small>");
+  html_say(out, "step %" PRId64 ", %s, %s", f->first->step, e->pair, mode_name(f->first_mode));
+  fprintf(out, "</small> <span class=\"v %s\">%s</span>%s</h4><dl>", f->origin == ORIGIN_INTRODUCED ? "bad" : "odd",
+          report_origin_text(f->origin), f->known ? " <span class=\"v quiet\">known failure</span>" : "");
   put_result(out, &f->first->result, e->pair);
   for (int m = 0; m < LS_MODES; m++) {
     const report_tally *t = f->mode[m] ? &f->mode[m]->tally : NULL;
@@ -133,7 +145,9 @@ static void put_findings(FILE *out, const report_file *file, const report_findin
     const report_failure *first = &p->tally.bad[0];
     fprintf(out, "<article class=\"finding\"><h4>property ");
     html_text(out, p->property);
-    fprintf(out, " <small>of %s, step %" PRId64 "</small></h4><dl>", p->path, first->step);
+    fprintf(out, " <small>");
+    html_say(out, "of %s, step %" PRId64, p->path, first->step);
+    fprintf(out, "</small></h4><dl>");
     put_fact(out, "what", "%s", first->result.note[0] ? first->result.note : first->result.where);
     fprintf(out, "</dl>");
     html_command(out, report_repeat(command, sizeof command, file, options, NULL, -1, first->step));
@@ -176,7 +190,9 @@ static void put_line(FILE *out, const report_file *file, const report_entry *e, 
   const bool bad = report_graver(cells[0].verdict, cells[1].verdict) == LS_FAIL;
   fprintf(out, "<tr class=\"%s%s\"><th scope=\"row\">", bad ? "fails " : "", lead ? "lead" : "");
   html_text(out, e->stage);
-  fprintf(out, "</th><td class=\"pair\">%s</td>", e->pair);
+  fprintf(out, "</th><td class=\"pair\">");
+  html_text(out, e->pair);
+  fprintf(out, "</td>");
   put_cell(out, &cells[LS_ISOLATED], "isolated");
   put_cell(out, &cells[LS_CASCADED], "cascaded");
   fprintf(out, "</tr>\n");
@@ -190,9 +206,11 @@ static void put_absent(FILE *out, const report_file *file, const bool *absent) {
       const report_entry *e = &file->entry[i];
       more = more || e->pair_order > pair;
       if (!absent[i] || e->pair_order != pair) continue;
-      if (named++ == 0) fprintf(out, "<p class=\"hint\">NOT HELD (%s):", e->pair);
-      fprintf(out, " ");
-      html_text(out, e->stage);
+      if (named++ == 0) {
+        fprintf(out, "<p class=\"hint\">");
+        html_say(out, "NOT HELD (%s):", e->pair);
+      }
+      html_say(out, " %s", e->stage);
     }
     if (named > 0) fprintf(out, "</p>\n");
   }
@@ -238,7 +256,9 @@ static void put_properties(FILE *out, const report_file *file) {
     for (int v = 0; v < LS_VERDICTS; v++) runs += p->tally.runs[v];
     fprintf(out, "<tr><th scope=\"row\">");
     html_text(out, p->property);
-    fprintf(out, "</th><td>%s</td><td>", p->path);
+    fprintf(out, "</th><td>");
+    html_text(out, p->path);
+    fprintf(out, "</td><td>");
     html_verdict(out, p->tally.total.verdict);
     if (bad > 0) {
       fprintf(out, "</td><td>%" PRId64 " of %" PRId64 " fail</td></tr>\n", bad, runs);
@@ -312,18 +332,19 @@ static void put_first(FILE *out, const report_file *file, const report_finding *
   if (n > 0 && !list[0].known) {
     const report_finding *f = &list[0];
     const report_entry *e = f->mode[f->first_mode];
-    fprintf(out, "<p class=\"first\"><b>First divergence:</b> step %" PRId64 ", ", f->first->step);
-    html_text(out, report_stage_name(name, sizeof name, e->stage, e->sub));
-    fprintf(out, "%s", f->first->result.where[0] ? ", " : "");
-    html_text(out, f->first->result.where);
-    fprintf(out, " (%s, %s: %s)</p>\n", e->pair, mode_name(f->first_mode), report_origin_text(f->origin));
+    fprintf(out, "<p class=\"first\"><b>First divergence:</b> ");
+    html_say(out, "step %" PRId64 ", %s%s%s (%s, %s: %s)", f->first->step, report_stage_name(name, sizeof name, e->stage, e->sub),
+             f->first->result.where[0] ? ", " : "", f->first->result.where, e->pair, mode_name(f->first_mode),
+             report_origin_text(f->origin));
+    fprintf(out, "</p>\n");
     return;
   }
   for (int i = 0; i < file->n_properties; i++) {
     const report_property *p = &file->property[i];
     if (p->tally.n_bad == 0) continue;
-    fprintf(out, "<p class=\"first\"><b>First divergence:</b> step %" PRId64 ", property %s of %s</p>\n", p->tally.bad[0].step, p->property,
-            p->path);
+    fprintf(out, "<p class=\"first\"><b>First divergence:</b> ");
+    html_say(out, "step %" PRId64 ", property %s of %s", p->tally.bad[0].step, p->property, p->path);
+    fprintf(out, "</p>\n");
     return;
   }
 }
@@ -382,8 +403,8 @@ static void put_head(FILE *out, const page *p) {
   const ls_status status = ls_report_status(report, p->options);
   const int failed = report->n_files - passed - stopped;
   fprintf(out,
-          "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">"
+          "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
+          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><meta name=\"color-scheme\" content=\"light dark\"/>"
           "<title>Lockstep: %s, %d of %d fixtures pass</title>\n<style>",
           status == LS_OK ? "PASS" : "FAIL", passed, report->n_files);
   put_pieces(out, report_html_style);
@@ -391,9 +412,9 @@ static void put_head(FILE *out, const page *p) {
   fprintf(out, "<header><h1>Lockstep <span class=\"v %s\">%s</span></h1><p>%d fixture%s: %d pass, %d fail",
           status == LS_OK ? "good" : "bad", status == LS_OK ? "PASS" : "FAIL", report->n_files, plural(report->n_files), passed, failed);
   if (stopped > 0) fprintf(out, ", %d not finished", stopped);
-  fprintf(out, ". Exit status %d (%s). <code>%s verify ", (int)status, ls_status_name(status),
-          p->options->program ? p->options->program : "lockstep");
-  html_text(out, p->options->repeat_options ? p->options->repeat_options : "");
+  fprintf(out, ". Exit status %d (%s). <code>", (int)status, ls_status_name(status));
+  html_say(out, "%s verify %s", p->options->program ? p->options->program : "lockstep",
+           p->options->repeat_options ? p->options->repeat_options : "");
   fprintf(out, "</code></p>\n");
   if (report->n_files > 1) {
     fprintf(out, "<ul class=\"files\">");

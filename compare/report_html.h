@@ -9,7 +9,9 @@
 extern const char *const report_html_style[], *const report_html_script[];
 
 /* report_html.c */
-void html_text(FILE *out, const char *text);       /* escaped, also for an attribute in double quotes */
+void html_text(FILE *out, const char *text); /* escaped, also for an attribute in double quotes */
+/* Formats, and escapes what comes out. */
+void html_say(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void html_verdict(FILE *out, ls_verdict verdict);  /* the word in its colour */
 void html_command(FILE *out, const char *command); /* a line to copy */
 void html_number(FILE *out, int64_t n);            /* 1,234,567 */

@@ -41,8 +41,7 @@ const char *const report_html_style[] = {
     ".stages{width:100%;table-layout:fixed}.stages thead th:nth-child(1){width:15%}.stages thead th:nth-child(2){width:11%}",
     ".stages td,.stages th{overflow-wrap:anywhere}.stages tr.lead>*{border-top:1px solid var(--line)}.stages ",
     "tr:not(.lead)>th{color:var(--soft);",
-    "font-weight:400}.stages tr.fails>th{color:var(--bad);font-weight:600}.stages ",
-    "tr.silent{opacity:1}.pair{color:var(--soft);font-size:13px}",
+    "font-weight:400}.stages tr.fails>th{color:var(--bad);font-weight:600}.pair{color:var(--soft);font-size:13px}",
     ".stages td .v{min-width:4.2rem;text-align:center}",
     ".bar{display:inline-block;position:relative;width:calc(100% - 6.5rem);max-width:240px;height:10px;margin-left:.5rem;border:1px solid ",
     "var(--line);",
@@ -60,7 +59,8 @@ const char *const report_html_style[] = {
     "0}figcaption{font-weight:600;font-size:13.5px;margin-bottom:.3rem}",
     ".maps{display:flex;flex-wrap:wrap;gap:0 1.5rem}.maps figure{min-width:0;max-width:100%}.map img{display:block;max-width:100%;",
     "image-rendering:pixelated;background:repeating-linear-gradient(45deg,#fff 0 3px,#b9c0c7 3px 4px);border:1px solid #8c959f}",
-    ".map .axes{max-width:520px}.read{min-height:1.5em;font-size:13px;font-weight:600}",
+    ".map .axes{max-width:520px}.legend i[style*='ffffff00']{background:repeating-linear-gradient(45deg,#fff 0 3px,#b9c0c7 3px "
+    "4px)!important}.read{min-height:1.5em;font-size:13px;font-weight:600}",
     ".hist{width:100%;max-width:560px;font-size:13px}.hist th{width:10.5em;font-weight:400;white-space:nowrap;text-align:right}.hist ",
     "td,.hist th{",
     "padding:.05rem .5rem;vertical-align:middle}.hist td i{display:block;height:12px;border-radius:2px}.hist "
@@ -91,7 +91,8 @@ const char *const report_html_style[] = {
     "td[data-mode]::before{content:attr(data-mode);display:block;font-size:11.5px;",
     "color:var(--soft)}.stages .pair{text-align:right}.bar{display:block;width:100%;margin:.25rem 0}.stages td ",
     ".v{min-width:0}.n>span,.n>b{display:",
-    "inline-block}.command{flex-direction:column}.command button{align-self:flex-end}.hist th{width:auto}.hist .r{width:auto}",
+    "inline-block}.command{flex-direction:column}.command button{align-self:flex-end}.hist{table-layout:fixed}.hist th{width:8.6em}.hist "
+    ".r{width:5em}",
     "dl{grid-template-columns:minmax(0,1fr)}dt{font-size:12px;margin-top:.25rem}}",
     "@media print{.panel:not([open]){display:none}}",
     NULL};
@@ -117,6 +118,6 @@ const char *const report_html_script[] = {
     "say=(w,s)=>w+' '+s[0]+(s[1]>s[0]?'\\u2013'+s[1]:''),rows=span(y,h,+d.rows),cols=span(x,w,+d.columns),k=4*(y*w+x);",
     "let t=say(d.row,rows);if(d.stride)t+=' (position ",
     "'+(+d.base+d.stride*rows[0])+(rows[1]>rows[0]?'\\u2013'+(+d.base+d.stride*rows[1]):'')+')';",
-    "const colour=data[k+3]?'rgb('+data[k]+', '+data[k+1]+', '+data[k+2]+')':'rgba(255, 255, 255, 0)';",
-    "read.textContent=t+', '+say(d.column,cols)+': '+(names.get(colour)||'')})}\n",
+    "const what=data[k+3]?names.get('rgb('+data[k]+', '+data[k+1]+', '+data[k+2]+')'):'not compared';",
+    "read.textContent=t+', '+say(d.column,cols)+': '+(what||'')})}\n",
     NULL};

@@ -39,7 +39,7 @@ static void put_extent(FILE *out, const char *name, int64_t first, int64_t last)
 }
 
 /* What the two directions stand for. */
-static void put_axes(FILE *out, const report_detail *d, const ls_grid *g, const char *column) {
+static void put_axes(FILE *out, const report_detail *d, const ls_cell_grid *g, const char *column) {
   const ls_detail *p = d->detail;
   fprintf(out, "down: ");
   put_extent(out, p->row_name, 0, g->rows - 1);
@@ -55,7 +55,7 @@ static void put_axes(FILE *out, const report_detail *d, const ls_grid *g, const 
   }
 }
 
-static void put_map(FILE *out, const report_detail *d, const ls_grid *g, const char *column, const char *title) {
+static void put_map(FILE *out, const report_detail *d, const ls_cell_grid *g, const char *column, const char *title) {
   enum { LEAST_CELL = 4, MOST_CELL = 16, HEIGHT = 288, WIDTH = 512 };
   uint32_t colour[LS_CELLS];
   colours(colour);
@@ -73,7 +73,7 @@ static void put_map(FILE *out, const report_detail *d, const ls_grid *g, const c
   fprintf(out, " data-rows=\"%" PRId64 "\" data-columns=\"%" PRId64 "\" data-row=\"%s\" data-column=\"%s\"", g->rows, g->columns,
           d->detail->row_name, column);
   if (d->detail->stride > 0) fprintf(out, " data-base=\"%" PRId64 "\" data-stride=\"%" PRId64 "\"", d->detail->base, d->detail->stride);
-  fprintf(out, "><p class=\"axes\">");
+  fprintf(out, "/><p class=\"axes\">");
   put_axes(out, d, g, column);
   fprintf(out, "</p></figure>\n");
   free(png);
@@ -105,7 +105,7 @@ static void bin_label(char *buf, size_t size, int bin, const char *word) {
   } else if (first == last) {
     snprintf(buf, size, "%" PRIu64 " %s", last, word);
   } else {
-    snprintf(buf, size, "%" PRIu64 "&ndash;%" PRIu64 " %s", first, last, word);
+    snprintf(buf, size, "%" PRIu64 "&#8211;%" PRIu64 " %s", first, last, word);
   }
 }
 
@@ -124,9 +124,9 @@ static void put_histogram(FILE *out, const report_detail *d) {
   most = s->lonely > most ? s->lonely : most;
   if (last_below < 0 && last_above < 0 && s->lonely == 0) return;
   side_names(d->pair, a, b);
-  fprintf(out,
-          "<figure><figcaption>Differences in steps of the type: %s against %s (bars are logarithmic)</figcaption><table class=\"hist\">",
-          b, a);
+  fprintf(out, "<figure><figcaption>Differences in steps of the type: ");
+  html_say(out, "%s against %s", b, a);
+  fprintf(out, " (bars are logarithmic)</figcaption><table class=\"hist\">");
   for (int i = last_below; i >= 0; i--) {
     bin_label(label, sizeof label, i, "below");
     put_bar(out, label, "below", s->below[i], (double)most);
@@ -148,10 +148,10 @@ static const struct {
     [LS_SLOT_EMPTY] = {"s-empty", "", "never written"},
     [LS_SLOT_KEPT] = {"s-kept", "", "right, written earlier"},
     [LS_SLOT_WRITTEN] = {"s-new", "", "right, written in this step"},
-    [LS_SLOT_OUTSIDE] = {"s-bad", "&ne;", "the right row, outside its bound"},
+    [LS_SLOT_OUTSIDE] = {"s-bad", "&#8800;", "the right row, outside its bound"},
     [LS_SLOT_STALE] = {"s-stale", "&#8635;", "stale: what the slot held before"},
     [LS_SLOT_MISPLACED] = {"s-moved", "&#8644;", "a row that belongs elsewhere"},
-    [LS_SLOT_UNDONE] = {"s-undone", "&hellip;", "a later stage was skipped"},
+    [LS_SLOT_UNDONE] = {"s-undone", "&#8230;", "a later stage was skipped"},
     [LS_SLOT_CLEARED] = {"s-zero", "0", "zeros: never written, or cleared"},
     [LS_SLOT_CHANGED] = {"s-bad", "!", "changed, but no operation wrote it"},
     [LS_SLOT_UNKNOWN] = {"s-bad", "?", "nothing seen so far"},
@@ -159,11 +159,11 @@ static const struct {
 
 static void put_span(FILE *out, int64_t first, int64_t n) {
   if (first < 0) {
-    fprintf(out, "&ndash;");
+    fprintf(out, "&#8211;");
   } else if (n == 1) {
     fprintf(out, "%" PRId64, first);
   } else {
-    fprintf(out, "%" PRId64 "&ndash;%" PRId64, first, first + n - 1);
+    fprintf(out, "%" PRId64 "&#8211;%" PRId64, first, first + n - 1);
   }
 }
 
@@ -241,22 +241,21 @@ static void put_choice(FILE *out, const report_detail *d) {
   fprintf(out, "<figure><figcaption>Query %" PRId64 ": the scores around place %" PRId64 " of %" PRId64 " that may be chosen", v->row,
           last + 1, v->eligible);
   if (v->equals > 1) fprintf(out, "; %" PRId64 " share the last place's score", v->equals);
-  fprintf(out,
-          "</figcaption><div class=\"scroll\"><table class=\"choice\"><tr><th>place</th><th>position</th><th>%s</th><th>%s</th>"
-          "<th>may differ by</th><th>chosen by</th></tr>",
-          a, b);
+  fprintf(out, "</figcaption><div class=\"scroll\"><table class=\"choice\"><tr><th>place</th><th>position</th><th>chosen by</th><th>");
+  html_text(out, a);
+  fprintf(out, "</th><th>");
+  html_text(out, b);
+  fprintf(out, "</th><th>may differ by</th></tr>");
   int64_t before = -1;
   for (int i = 0; i < v->n; i++) {
     const ls_choice_item *t = &v->item[i];
     const bool alone = t->in[0] != t->in[1], tie = t->score[0] == border;
-    if (i > 0 && t->place != before + 1) fprintf(out, "<tr class=\"gap\"><td colspan=\"6\">&vellip;</td></tr>");
-    fprintf(out, "<tr class=\"%s%s%s\"><td>%" PRId64 "</td><td>%" PRId64 "</td><td>%.7g%s</td><td>%.7g</td><td>%.3g</td><td>%s</td></tr>",
-            t->place == last ? "last " : "", alone ? "alone " : "", t->in[0] || t->in[1] ? "" : "out", t->place + 1, t->position,
-            t->score[0], tie && v->equals > 1 ? " <abbr title=\"equals the last place\">tie</abbr>" : "", t->score[1], t->bound,
-            t->in[0] && t->in[1] ? "both"
-            : t->in[0]           ? a
-            : t->in[1]           ? b
-                                 : "neither");
+    if (i > 0 && t->place != before + 1) fprintf(out, "<tr class=\"gap\"><td colspan=\"6\">&#8942;</td></tr>");
+    fprintf(out, "<tr class=\"%s%s%s\"><td>%" PRId64 "</td><td>%" PRId64 "</td><td>", t->place == last ? "last " : "",
+            alone ? "alone " : "", t->in[0] || t->in[1] ? "" : "out", t->place + 1, t->position);
+    html_text(out, t->in[0] && t->in[1] ? "both" : t->in[0] ? a : t->in[1] ? b : "neither");
+    fprintf(out, "</td><td>%.7g%s</td><td>%.7g</td><td>%.3g</td></tr>", t->score[0],
+            tie && v->equals > 1 ? " <abbr title=\"equals the last place\">tie</abbr>" : "", t->score[1], t->bound);
     before = t->place;
   }
   fprintf(out, "</table></div></figure>\n");
@@ -266,12 +265,13 @@ static void put_choice(FILE *out, const report_detail *d) {
 
 void html_panel(FILE *out, const report_file *file, const report_detail *d, const ls_report_options *options, bool open) {
   char name[LS_NAME_MAX + 32], use[16], command[2048];
-  fprintf(out, "<details class=\"panel\"%s><summary>", open ? " open" : "");
+  fprintf(out, "<details class=\"panel\"%s><summary>", open ? " open=\"\"" : "");
   html_verdict(out, d->result.verdict);
   fprintf(out, " <b>");
   html_text(out, report_stage_name(name, sizeof name, d->stage, d->sub));
-  fprintf(out, "</b> %s, %s, step %" PRId64 "; %s of the bound in use</summary>\n", d->pair, mode_name(d->mode), d->step,
-          use_text(use, d->result.use));
+  fprintf(out, "</b> ");
+  html_say(out, "%s, %s, step %" PRId64 "; %s of the bound in use", d->pair, mode_name(d->mode), d->step, use_text(use, d->result.use));
+  fprintf(out, "</summary>\n");
   put_maps(out, d);
   put_ring(out, &d->detail->ring);
   put_choice(out, d);
