@@ -38,7 +38,7 @@ const char *const report_html_style[] = {
     "border-radius:4px;padding:.1rem .6rem;min-height:28px;cursor:pointer}",
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums}th{text-align:left;font-weight:600}",
     "td,th{padding:.25rem .6rem;vertical-align:top}thead th{border-bottom:2px solid var(--line);color:var(--soft);font-size:13px}",
-    ".stages{width:100%;table-layout:fixed}.stages thead th:nth-child(1){width:15%}.stages thead th:nth-child(2){width:11%}",
+    ".stages{width:100%;table-layout:fixed}.stages thead th:nth-child(1){width:18%}.stages thead th:nth-child(2){width:11%}",
     ".stages td,.stages th{overflow-wrap:anywhere}.stages tr.lead>*{border-top:1px solid var(--line)}.stages ",
     "tr:not(.lead)>th{color:var(--soft);",
     "font-weight:400}.stages tr.fails>th{color:var(--bad);font-weight:600}.pair{color:var(--soft);font-size:13px}",

@@ -264,13 +264,18 @@ static void put_choice(FILE *out, const report_detail *d) {
 /* ---- a panel ---- */
 
 void html_panel(FILE *out, const report_file *file, const report_detail *d, const ls_report_options *options, bool open) {
-  char name[LS_NAME_MAX + 32], use[16], command[2048];
+  char name[LS_NAME_MAX + 32], use[16], failing[32], count[32], command[2048];
   fprintf(out, "<details class=\"panel\"%s><summary>", open ? " open=\"\"" : "");
   html_verdict(out, d->result.verdict);
   fprintf(out, " <b>");
   html_text(out, report_stage_name(name, sizeof name, d->stage, d->sub));
   fprintf(out, "</b> ");
-  html_say(out, "%s, %s, step %" PRId64 "; %s of the bound in use", d->pair, mode_name(d->mode), d->step, use_text(use, d->result.use));
+  html_say(out, "%s, %s, step %" PRId64 "; ", d->pair, mode_name(d->mode), d->step);
+  if (d->result.failing > 0) {
+    html_say(out, "%s of %s fail", grouped(failing, d->result.failing), grouped(count, d->result.count));
+  } else {
+    html_say(out, "%s of the bound in use", use_text(use, d->result.use));
+  }
   fprintf(out, "</summary>\n");
   put_maps(out, d);
   put_ring(out, &d->detail->ring);
