@@ -43,6 +43,7 @@ static report_detail *place_of_passing(report_file *file, const char *stage, ls_
                                        const ls_detail *detail) {
   report_detail *least = NULL;
   int passing = 0;
+  if (!is_special(detail) && !(result->use > 0)) return NULL; /* a map of equal elements */
   for (int i = 0; i < file->n_details; i++) {
     report_detail *d = &file->detail[i];
     if (failed(&d->result)) continue;
@@ -51,7 +52,6 @@ static report_detail *place_of_passing(report_file *file, const char *stage, ls_
     passing++;
     if (!least || tells_more(least->mode, &least->result, least->detail, d)) least = d;
   }
-  if (!is_special(detail) && !(result->use > 0)) return NULL; /* a map of equal elements */
   if (is_special(detail) || passing < KEPT_PASSING) {
     return report_grow(&file->detail, &file->n_details, &file->details_room, sizeof *file->detail);
   }

@@ -185,6 +185,32 @@ Test(report_html, of_what_passes_the_stages_that_use_most_are_kept) {
   ls_report_free(report);
 }
 
+Test(report_html, isolated_maps_come_before_cascaded_ones_unless_they_are_empty) {
+  char file[256];
+  scratch(file, "modes");
+  ls_report *report = new_report();
+  open_file(report, "a.h5");
+  static ls_detail d;
+  memset(&d, 0, sizeof d);
+  ls_map_start(&d.map, 2, 8, 0, false);
+  for (int i = 0; i < 2; i++) {
+    const char *const name = i == 0 ? "k_norm" : "k_rope";
+    for (int m = LS_MODES - 1; m >= 0; m--) {
+      ls_result r = with(LS_PASS);
+      if (m == LS_ISOLATED) r.use = i == 0 ? 0 : 0.01;
+      MUST(ls_report_stage(report, 1, name, -1, "ref-emu", (ls_mode)m, &r, err));
+      MUST(ls_report_detail(report, 1, name, -1, "ref-emu", (ls_mode)m, &r, &d, err));
+    }
+  }
+  char *text = page_of(report, &plain, file);
+  expect_has(text, "<b>k_norm</b> ref-emu, cascaded");
+  expect_has(text, "<b>k_rope</b> ref-emu, isolated");
+  cr_expect_eq(panels(text), 2);
+  free(text);
+  remove(file);
+  ls_report_free(report);
+}
+
 Test(report_html, the_first_failing_step_is_kept) {
   char file[256];
   scratch(file, "first");
