@@ -22,7 +22,11 @@ static const char help[] =
     "  --threads N             of the reference and the emulator together with their BLAS (default: all cores)\n"
     "  --emu-schedule SEED     run the emulator's threads in a random order between rendezvous points\n"
     "  --device N              CUDA device (default 0)\n"
+    "  --report FILE           the report as one HTML page, with where differences lie\n"
     "  --json FILE             the report as JSON (docs/report.schema.json)\n"
+    "  --junit FILE            the report as JUnit XML, for continuous integration\n"
+    "  --calibrate             print what each stage uses of its bound over all fixtures, instead of the table; a run that fails prints\n"
+    "                          both\n"
     "  --known-failures FILE   one FIXTURE:STAGE[.LAYER]:PAIR a line (globs, # comments): these may fail, and must not pass\n"
     "  --allow-mistrusted      MISTRUSTED, MISSING and nothing compared do not fail\n"
     "  --allow-nonfinite       NaN and infinity in weights and inputs are fine\n"
@@ -37,7 +41,10 @@ enum {
   OPT_THREADS,
   OPT_SCHEDULE,
   OPT_DEVICE,
+  OPT_REPORT,
   OPT_JSON,
+  OPT_JUNIT,
+  OPT_CALIBRATE,
   OPT_KNOWN,
   OPT_MISTRUSTED,
   OPT_NONFINITE,
@@ -53,7 +60,10 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
                                              {"threads", required_argument, NULL, OPT_THREADS},
                                              {"emu-schedule", required_argument, NULL, OPT_SCHEDULE},
                                              {"device", required_argument, NULL, OPT_DEVICE},
+                                             {"report", required_argument, NULL, OPT_REPORT},
                                              {"json", required_argument, NULL, OPT_JSON},
+                                             {"junit", required_argument, NULL, OPT_JUNIT},
+                                             {"calibrate", no_argument, NULL, OPT_CALIBRATE},
                                              {"known-failures", required_argument, NULL, OPT_KNOWN},
                                              {"allow-mistrusted", no_argument, NULL, OPT_MISTRUSTED},
                                              {"allow-nonfinite", no_argument, NULL, OPT_NONFINITE},
@@ -65,7 +75,8 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
 typedef struct {
   ls_verify_options verify;
   ls_report_options report;
-  const char *paths, *json, *known_file;
+  const char *paths, *html, *json, *junit, *known_file;
+  bool calibrate;
   char repeat[512]; /* options of this run that a repeat must carry */
   char **known;
   int n_known;
@@ -198,8 +209,18 @@ static ls_status parse(arguments *a, int argc, char **argv) {
         a->verify.options.device = (int)value;
         repeat_add(a, "device", optarg);
         break;
+      case OPT_REPORT:
+        a->html = optarg;
+        a->verify.details = true;
+        break;
       case OPT_JSON:
         a->json = optarg;
+        break;
+      case OPT_JUNIT:
+        a->junit = optarg;
+        break;
+      case OPT_CALIBRATE:
+        a->calibrate = true;
         break;
       case OPT_KNOWN:
         a->known_file = optarg;
@@ -232,14 +253,24 @@ static ls_status parse(arguments *a, int argc, char **argv) {
   return LS_OK;
 }
 
-static ls_status check_output(const char *file) {
+static ls_status check_output(const char *option, const char *file) {
+  if (file == NULL) return LS_OK;
   ls_error err = {LS_OK, ""};
   char *target = NULL;
   bool through = false;
   ls_status status = ls_output_target(&target, &through, file, &err);
-  if (status != LS_OK) fprintf(stderr, "lockstep: --json: %s\n", err.text);
+  if (status != LS_OK) fprintf(stderr, "lockstep: %s: %s\n", option, err.text);
   free(target);
   return status;
+}
+
+/* Every file that was asked for, also where one before it could not be written; the first error counts. */
+static ls_status write_files(const arguments *a, const ls_report *report, ls_error *err) {
+  ls_status json = LS_OK, junit = LS_OK, html = LS_OK;
+  if (a->json != NULL) json = ls_report_json(report, &a->report, a->json, err);
+  if (a->junit != NULL) junit = ls_report_junit(report, &a->report, a->junit, err);
+  if (a->html != NULL) html = ls_report_html(report, &a->report, a->html, err);
+  return json != LS_OK ? json : junit != LS_OK ? junit : html;
 }
 
 ls_status ls_cmd_verify(int argc, char **argv) {
@@ -259,7 +290,9 @@ ls_status ls_cmd_verify(int argc, char **argv) {
   ls_status status = parse(&a, argc, argv);
   if (status == LS_REFUSED) return LS_OK; /* help was asked for */
   if (status == LS_OK && a.known_file != NULL) status = read_known(&a);
-  if (status == LS_OK && a.json != NULL) status = check_output(a.json); /* now, not after the whole run */
+  if (status == LS_OK) status = check_output("--json", a.json); /* now, not after the whole run */
+  if (status == LS_OK) status = check_output("--junit", a.junit);
+  if (status == LS_OK) status = check_output("--report", a.html);
   if (status == LS_OK) status = choose_paths(&a);
   if (status != LS_OK) goto out;
   repeat_add(&a, "path", a.paths);
@@ -272,11 +305,13 @@ ls_status ls_cmd_verify(int argc, char **argv) {
     ls_verify_fixture(argv[i], &a.verify, report, &why); /* what stopped it is in the report */
     if (ls_interrupted) break;
   }
-  if (status == LS_OK) status = ls_report_text(report, &a.report, stdout, &err);
+  const bool table = !a.calibrate || (status == LS_OK && ls_report_status(report, &a.report) != LS_OK);
+  if (status == LS_OK && table) status = ls_report_text(report, &a.report, stdout, &err);
+  if (status == LS_OK && a.calibrate) status = ls_report_calibrate(report, stdout, &err);
   if (status == LS_OK && (fflush(stdout) != 0 || ferror(stdout)))
     status = ls_fail(&err, LS_INTERNAL, "cannot write the report to standard output");
-  if (report != NULL && a.json != NULL) {
-    ls_status written = ls_report_json(report, &a.report, a.json, &err);
+  if (report != NULL) {
+    const ls_status written = write_files(&a, report, &err);
     if (status == LS_OK) status = written;
   }
   if (status != LS_OK)

@@ -212,6 +212,8 @@ static ls_status attn_special(session *v, const step_run *s, const ls_stage *sta
   if (status == LS_OK) status = selection_of(&sb, v, s, b, mode, stage->name, bounds, err);
   if (status == LS_OK && stage->holds == LS_HOLDS_SELECTION) {
     ls_compare_selections(result, &sa.of, &sb.of, &rule);
+    const int64_t row = result->has_worst ? result->worst_index[0] : rule.m - 1; /* the last query sees most */
+    if (v->detail != NULL) ls_selection_view(&v->detail->choice, &sa.of, &sb.of, &rule, row);
   } else if (status == LS_OK) {
     const ls_candidate_rule blocks = candidate_rule(v);
     ls_compare_candidate_masks(result, &sa.of, &sb.of, &rule, &blocks);
@@ -228,6 +230,12 @@ static void attn_explain(session *v, const step_run *s, const ls_stage *stage, c
   ls_result_init(&ring);
   ls_compare_ring(&ring, v->history[s->step.layer], stage, v->config->act, false, a, b, 0, 0);
   if (ring.verdict == LS_FAIL && ring.note[0] != '\0') snprintf(result->note, sizeof result->note, "%s", ring.note);
+}
+
+static void attn_show(session *v, const step_run *s, const ls_stage *stage, const ls_tensor *a, const ls_tensor *b) {
+  if (strcmp(stage->name, "window") != 0) return;
+  ls_result ring;
+  ls_compare_ring_slots(&ring, &v->detail->ring, v->history[s->step.layer], stage, v->config->act, false, a, b);
 }
 
 /* ---- properties ---- */
@@ -575,6 +583,7 @@ const session_layer session_attn = {
     .names = attn_names,
     .sub = attn_sub,
     .explain = attn_explain,
+    .show = attn_show,
     .judge_expected = attn_expected,
     .judge_path = attn_path,
     .drift = last_stages,

@@ -46,6 +46,9 @@ typedef struct {
   /* A failing stage's result is handed in for what the layer can add to its note. May be NULL. */
   void (*explain)(session *v, const step_run *s, const ls_stage *stage, const ls_tensor *a, const ls_tensor *b, ls_result *result);
 
+  /* What a report shows of a stage beside a map of errors (ring, selection), into v->detail. May be NULL. */
+  void (*show)(session *v, const step_run *s, const ls_stage *stage, const ls_tensor *a, const ls_tensor *b);
+
   /* Properties of the fixture's own values, and of path p. */
   ls_status (*judge_expected)(session *v, const step_run *s, ls_error *err);
   ls_status (*judge_path)(session *v, const step_run *s, int p, ls_error *err);
@@ -106,6 +109,7 @@ struct session {
   bool noted_nonfinite;
   session_earlier earlier[LS_EARLIER]; /* newest first */
   session_diagnosis diagnosis[LS_MAX_STAGES][LS_MAX_PATHS];
+  ls_detail *detail;                     /* of the comparison at hand; NULL: not wanted */
   session_time time[2][LS_TIMED_LAYERS]; /* rows > 1, one row; by layer of the step */
 };
 
@@ -155,6 +159,10 @@ ls_status session_judge_stages(session *v, const step_run *s, int a, int b, cons
 
 ls_status session_property(session *v, const step_run *s, const char *property, int path, const ls_result *result, ls_error *err);
 ls_result session_fact(bool holds); /* of one thing; the caller adds the note */
+
+/* Adds a judged stage to the report, with v->detail where details are wanted. */
+ls_status session_add_stage(session *v, const step_run *s, const ls_stage *stage, int64_t sub, const char *pair, ls_mode mode,
+                            const ls_result *result, ls_error *err);
 
 /* Refused or not, as the fixture says. */
 ls_status session_judge_refusal(session *v, const step_run *s, int p, ls_error *err);

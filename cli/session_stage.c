@@ -52,7 +52,21 @@ static ls_compare_args values_args(session *v, const step_run *s, const ls_stage
                            .atol = expected != NULL ? expected->atol : 0,
                            .rtol = expected != NULL ? expected->rtol : 0,
                            .names = v->hooks->names(v, s, stage),
-                           .first_layer = first};
+                           .first_layer = first,
+                           .map = v->detail != NULL ? &v->detail->map : NULL};
+}
+
+ls_status session_add_stage(session *v, const step_run *s, const ls_stage *stage, int64_t sub, const char *pair, ls_mode mode,
+                            const ls_result *result, ls_error *err) {
+  LS_TRY(ls_report_stage(v->report, s->step.number, stage->name, sub, pair, mode, result, err));
+  if (v->detail == NULL) return LS_OK;
+  const ls_place_names names = v->hooks->names(v, s, stage);
+  const char *axis = stage->axes + (strncmp(stage->axes, "layer ", 6) == 0 ? 6 : 0);
+  const bool by_position = strncmp(axis, "row", 3) == 0 || strncmp(axis, "latent", 6) == 0;
+  snprintf(v->detail->row_name, sizeof v->detail->row_name, "%.*s", (int)strcspn(axis, " "), axis);
+  v->detail->base = names.base;
+  v->detail->stride = !by_position ? 0 : names.stride > 0 ? names.stride : 1;
+  return ls_report_detail(v->report, s->step.number, stage->name, sub, pair, mode, result, v->detail, err);
 }
 
 /* One stage of one pair in one mode, drafter layer by drafter layer where the stage has that axis. a -1: the fixture's expected values. */
@@ -77,6 +91,7 @@ static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stag
     ls_result result;
     ls_result_init(&result);
     bool handled = false;
+    if (v->detail != NULL) memset(v->detail, 0, sizeof *v->detail);
     if (kind_a == LS_STAGE_FUSED || kind_b == LS_STAGE_FUSED) {
       judge_fused(v, s, kind_b == LS_STAGE_FUSED ? b : a, stage, &result);
     } else if (a < 0 && ta == NULL) {
@@ -101,7 +116,8 @@ static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stag
       if (result.verdict == LS_FAIL) session_explain(v, s, a, b, mode, bounds, &args, &result);
       if (a >= 0 && same_code(a, kind_a, kind_b) && result.verdict == LS_PASS) result.verdict = LS_SHARED;
     }
-    LS_TRY(ls_report_stage(v->report, s->step.number, stage->name, sub, pair, mode, &result, err));
+    if (v->detail != NULL && v->hooks->show != NULL && ta != NULL && tb != NULL) v->hooks->show(v, s, stage, ta, tb);
+    LS_TRY(session_add_stage(v, s, stage, sub, pair, mode, &result, err));
   }
   return LS_OK;
 }

@@ -360,6 +360,10 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
   }
   if (status == LS_OK) status = ls_fixture_weights(v.fixture, &v.weights, &why);
   if (status == LS_OK) status = ls_fixture_state(v.fixture, &start, &why);
+  if (status == LS_OK && options->details) {
+    v.detail = calloc(1, sizeof *v.detail);
+    if (v.detail == NULL) status = ls_fail(&why, LS_INTERNAL, "out of memory");
+  }
   if (status == LS_OK) {
     v.hooks = v.config->layer == &ls_layer_attn_v41 ? &session_attn : &session_dflash;
     status = open_paths(&v, start, &why);
@@ -376,6 +380,7 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
   session_drift_close(&v);
   for (int64_t i = 0; i < v.n_history; i++) ls_ring_history_free(v.history[i]);
   free(v.history);
+  free(v.detail);
   ls_trace_free(v.isolated);
   ls_trace_free(v.cascaded_bounds);
   ls_trace_free(v.golden_bounds);

@@ -20,7 +20,8 @@ typedef struct {
   bool trust;             /* skip the child process that reads the file first */
   bool allow_nonfinite;
   bool progress;
-  bool times; /* adds a note on each path's time; off, two runs give the same report */
+  bool details; /* collects where differences lie, for ls_report_html */
+  bool times;   /* adds a note on each path's time; off, two runs give the same report */
   volatile sig_atomic_t *interrupted;
 } ls_verify_options;
 

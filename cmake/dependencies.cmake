@@ -35,5 +35,14 @@ endif()
 
 lockstep_dependency(json HEADER jansson.h LIBRARY jansson)
 
+lockstep_dependency(mxml HEADER mxml.h LIBRARY mxml)
+
+lockstep_dependency(png HEADER png.h LIBRARY png)
+if(LOCKSTEP_STATIC) # what libpng.a needs beside itself
+  find_library(LOCKSTEP_png_z NAMES libz.a REQUIRED)
+  mark_as_advanced(LOCKSTEP_png_z)
+  target_link_libraries(lockstep_png INTERFACE ${LOCKSTEP_png_z} m)
+endif()
+
 # always the static one: 10 KB, and a carried binary needs no Boost
 lockstep_dependency(fcontext HEADER boost/context/detail/fcontext.hpp LIBRARY libboost_context.a boost_context)

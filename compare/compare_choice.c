@@ -145,6 +145,7 @@ bool ls_choice_fault(ls_choice_tally *t, int64_t row, int64_t at, double a, doub
 }
 
 void ls_choice_near(ls_choice_tally *t, int64_t row, int64_t at, double use, double a, double b, double bound) {
+  if (use > 0) ls_spread_add_use(&t->spread, use, 1);
   if (t->is_fault || !(use > t->use)) return;
   t->has_worst = true;
   t->worst_row = row, t->worst_at = at;
@@ -164,6 +165,7 @@ void ls_choice_tally_merge(ls_choice_tally *into, const ls_choice_tally *from) {
   into->rows += from->rows, into->rows_failing += from->rows_failing;
   into->ties += from->ties, into->near_ties += from->near_ties;
   if (from->use > into->use) into->use = from->use;
+  ls_spread_merge(&into->spread, &from->spread);
   into->out_of_memory = into->out_of_memory || from->out_of_memory;
 }
 
@@ -202,6 +204,8 @@ void ls_choice_result(ls_result *result, const ls_choice_tally *t, const char *a
   result->ties = t->ties, result->near_ties = t->near_ties;
   result->zeros = t->chosen == 0 ? t->count : 0; /* nothing was chosen: proves little */
   result->use = t->is_fault ? INFINITY : t->use;
+  result->spread = t->spread;
+  if (t->failing > 0) ls_spread_add_use(&result->spread, INFINITY, t->failing);
   ls_result_judge(result);
   note_sums(result, t, one, many);
   if (!t->has_worst) return;

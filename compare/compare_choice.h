@@ -85,6 +85,7 @@ typedef struct {
   int64_t count, chosen, equal, failing, rows, rows_failing;
   int64_t ties, near_ties;
   double use;
+  ls_spread spread;            /* of near ties */
   bool has_worst, is_fault;    /* a fault stays before any near tie, the first of them before later ones */
   int64_t worst_row, worst_at; /* query, and entry or position */
   double a, b, bound;          /* the worst values */

@@ -485,7 +485,10 @@ void ls_compare_indices(ls_result *result, const ls_stage *stage, const ls_tenso
   }
   result->count = count;
   result->bit_equal = count - result->failing;
-  if (result->failing > 0) result->use = INFINITY;
+  if (result->failing > 0) {
+    result->use = INFINITY;
+    ls_spread_add_use(&result->spread, INFINITY, result->failing);
+  }
   if (count == 0) snprintf(result->note, sizeof result->note, "nothing was compared");
   ls_result_judge(result);
 }

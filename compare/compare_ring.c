@@ -523,8 +523,68 @@ static void explain(ls_result *result, const work *w) {
   }
 }
 
-void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls_stage *stage, ls_dtype type, bool is_v, const ls_tensor *a,
-                     const ls_tensor *b, int64_t only_base, int64_t only_rows) {
+/* ---- slot by slot, for a report ---- */
+
+static ls_slot_status status_of(const work *w, int64_t slot, int64_t layer, int64_t *held) {
+  const ls_ring_history *h = w->h;
+  const seen_row *expected = h->live[slot];
+  const ls_line b = ls_line_of(w->b, (layer * h->capacity + slot) * h->kv_dim);
+  double *value = malloc((size_t)h->kv_dim * sizeof *value), square = 0;
+  for (int64_t i = 0; value && i < h->kv_dim; i++) {
+    value[i] = ls_line_get(&b, i);
+    square += value[i] * value[i];
+  }
+  target t = {value, h->kv_dim, nextafter(SAME_ROW * SAME_ROW * square, INFINITY)};
+  const bool known = value && isfinite(square) && square > 0;
+  const finding found = known ? recognise(h, &t, w->is_v, layer, expected) : (finding){0};
+  const bool zeros = value && square == 0;
+  free(value);
+  if (found.row) *held = found.row->position;
+  if (found.part) *held = found.part->base + found.part_row;
+  if (!expected) return LS_SLOT_CHANGED;
+  if (zeros) return LS_SLOT_CLEARED;
+  if (found.part) return *held == expected->position ? LS_SLOT_UNDONE : LS_SLOT_MISPLACED;
+  if (!found.row) return LS_SLOT_UNKNOWN;
+  if (found.row == expected && found.layer == layer && !found.other_ring) return LS_SLOT_OUTSIDE;
+  const bool here = found.layer == layer && !found.other_ring && ls_ring_slot(*held, h->capacity) == slot;
+  return here && found.row->step != expected->step ? LS_SLOT_STALE : LS_SLOT_MISPLACED;
+}
+
+static void add_slot(ls_ring_view *view, const ls_ring_run *one) {
+  ls_ring_run *last = view->n > 0 ? &view->run[view->n - 1] : NULL;
+  const bool follows = last && last->status == one->status && view->left_out == 0 &&
+                       one->expected == (last->expected < 0 ? -1 : last->expected + last->slots) &&
+                       one->held == (last->held < 0 ? -1 : last->held + last->slots);
+  if (follows) {
+    last->slots++;
+  } else if (view->n < LS_RING_RUNS) {
+    view->run[view->n++] = *one;
+  } else {
+    view->left_out++;
+  }
+}
+
+static void view_slots(ls_ring_view *view, const work *w) {
+  enum { MOST_RECOGNISED = 512 }; /* each is a search through all rows kept */
+  const ls_ring_history *h = w->h;
+  int recognised = 0;
+  view->capacity = h->capacity;
+  for (int64_t slot = 0; slot < h->capacity; slot++) {
+    const seen_row *expected = h->live[slot];
+    int64_t layer = 0;
+    while (layer < h->layers && !w->wrong[layer * h->capacity + slot]) layer++;
+    ls_ring_run one = {.slot = slot, .slots = 1, .expected = expected ? expected->position : -1, .held = -1};
+    if (layer == h->layers) {
+      one.status = !expected ? LS_SLOT_EMPTY : expected->step == h->last_step ? LS_SLOT_WRITTEN : LS_SLOT_KEPT;
+    } else {
+      one.status = recognised++ < MOST_RECOGNISED ? status_of(w, slot, layer, &one.held) : LS_SLOT_UNKNOWN;
+    }
+    add_slot(view, &one);
+  }
+}
+
+static void judge_ring(ls_result *result, ls_ring_view *view, const ls_ring_history *history, const ls_stage *stage, ls_dtype type,
+                       bool is_v, const ls_tensor *a, const ls_tensor *b, int64_t only_base, int64_t only_rows) {
   ls_result_init(result);
   if (!b) {
     result->verdict = LS_MISSING;
@@ -532,9 +592,9 @@ void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls
     return;
   }
   int64_t dim[3] = {history->layers, history->capacity, history->kv_dim};
-  ls_tensor view[2];
-  a = with_layers(&view[0], history, a);
-  b = with_layers(&view[1], history, b);
+  ls_tensor three[2];
+  a = with_layers(&three[0], history, a);
+  b = with_layers(&three[1], history, b);
   const ls_tensor *const side[2] = {a, b};
   for (int i = 0; i < 2; i++) {
     const ls_tensor *t = side[i];
@@ -591,5 +651,17 @@ void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls
   } else if (total.count == 0) {
     snprintf(result->note, sizeof result->note, "no operation has written a slot yet: nothing was compared");
   }
+  if (view) view_slots(view, &w);
   free(w.wrong);
+}
+
+void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls_stage *stage, ls_dtype type, bool is_v, const ls_tensor *a,
+                     const ls_tensor *b, int64_t only_base, int64_t only_rows) {
+  judge_ring(result, NULL, history, stage, type, is_v, a, b, only_base, only_rows);
+}
+
+void ls_compare_ring_slots(ls_result *result, ls_ring_view *view, const ls_ring_history *history, const ls_stage *stage, ls_dtype type,
+                           bool is_v, const ls_tensor *a, const ls_tensor *b) {
+  memset(view, 0, sizeof *view);
+  judge_ring(result, view, history, stage, type, is_v, a, b, 0, 0);
 }

@@ -163,6 +163,9 @@ static void tally_element(ls_tally *t, const ls_rule *rule, double stored_a, dou
     t->worst_at = at, t->worst_a = stored_a, t->worst_b = stored_b, t->worst_bound = limit;
   }
   if (use > t->use) t->use = use;
+  if (use > 0) ls_spread_add_use(&t->spread, use, 1);
+  if (use > 0 && t->map) ls_map_mark(t->map, at, use, lonely);
+  if (steps > 0) ls_spread_add_steps(&t->spread, steps, a, b);
 }
 
 /* Both sides stored in the 16-bit type itself: whole blocks of equal bits are only counted, which the compiler vectorises. */
@@ -221,6 +224,7 @@ void ls_tally_row_only(ls_tally *tally, const ls_rule *rule, const ls_line *a, c
   int64_t failing = tally->failing, count = tally->count;
   for (int64_t i = 0; i < n; i++) {
     if (ls_line_get(only, i) == 0) continue;
+    if (tally->map) ls_map_mark(tally->map, at + i, 0, false);
     tally_element(tally, rule, ls_line_get(a, i), ls_line_get(b, i), bound ? ls_line_get(bound, i) : 0, at + i);
   }
   tally->rows += tally->count > count;
@@ -253,13 +257,14 @@ void ls_tally_merge(ls_tally *into, const ls_tally *from) {
   ls_bias_merge(&into->bias, &from->bias);
   if (from->use > into->use) into->use = from->use;
   if (from->steps > into->steps) into->steps = from->steps;
+  ls_spread_merge(&into->spread, &from->spread);
 }
 
 void ls_tally_result(ls_result *result, const ls_tally *tally) {
   ls_result_init(result);
   result->count = tally->count, result->zeros = tally->zeros, result->bit_equal = tally->bit_equal;
   result->failing = tally->failing, result->nonfinite = tally->nonfinite;
-  result->use = tally->use, result->steps = tally->steps;
+  result->use = tally->use, result->steps = tally->steps, result->spread = tally->spread;
   result->rows = tally->rows, result->rows_failing = tally->rows_failing;
   result->has_worst = tally->has_worst;
   result->bias = tally->bias;

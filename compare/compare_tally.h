@@ -25,11 +25,13 @@ typedef struct {
   int64_t lonely; /* of the failing ones: not the same non-finite value on both sides */
   double use;
   uint64_t steps;
+  ls_spread spread;
   int64_t rows, rows_failing;
   bool has_worst, worst_lonely;
   int64_t worst_at; /* flat index as the caller counts */
   double worst_a, worst_b, worst_bound;
   ls_bias bias;
+  ls_map *map; /* marked with every element that differs; NULL: none. Not merged */
 } ls_tally;
 
 /* The line that starts at flat element `flat` of t's last axis. */

@@ -25,6 +25,8 @@ void ls_result_judge(ls_result *result) {
   result->verdict = !ok ? LS_FAIL : enough ? LS_PASS : LS_MISTRUSTED;
 }
 
+double ls_result_use_999(const ls_result *result) { return ls_spread_use(&result->spread, result->count, 0.999, result->use); }
+
 /* What wins when results come together. */
 static int weight(ls_verdict verdict) {
   switch (verdict) {
@@ -77,6 +79,7 @@ void ls_result_merge(ls_result *into, const ls_result *from) {
   into->ties += from->ties, into->near_ties += from->near_ties;
   if (from->use > into->use) into->use = from->use;
   if (from->steps > into->steps) into->steps = from->steps;
+  ls_spread_merge(&into->spread, &from->spread);
   if (w_from == weight(LS_PASS) && w_into == weight(LS_PASS)) {
     ls_result_judge(into);
     ls_note_ties(into);
@@ -170,6 +173,11 @@ void ls_compare_tensor(ls_result *result, const ls_compare_args *args) {
                      .bias = rounds && args->bound != NULL && args->bound->dtype == LS_F32 && args->steps >= 1 && !args->has_tolerance}};
   w.width = args->a->ndim > 0 ? args->a->dim[args->a->ndim - 1] : 1;
   w.rows = count > 0 ? count / w.width : 0;
+  if (args->map) {
+    const bool heads = args->stage && args->stage->head_dim_field;
+    ls_map_start(args->map, w.rows, w.width, heads ? args->names.head_dim : 0, args->only != NULL);
+    for (int i = 0; i < PIECES; i++) w.piece[i].map = args->map;
+  }
   int64_t pieces = count / (1 << 16) + 1; /* smaller ones are not worth a thread */
   if (pieces > PIECES) pieces = PIECES;
   w.rows_per_piece = (w.rows + pieces - 1) / pieces;

@@ -5,6 +5,8 @@
 #define LS_COMPARE_H
 
 #include "../layers/ls_layer.h"
+#include "ls_detail.h"
+#include "ls_spread.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -54,6 +56,7 @@ typedef struct {
   int64_t rows, rows_failing; /* a row: all elements of the last axis */
   ls_bias bias;               /* where it is found the verdict is LS_FAIL, though no element is outside its bound */
   int64_t ties, near_ties;    /* selections: entries or blocks that equal scores, or scores within their bounds, left open */
+  ls_spread spread;           /* of the elements that differ; of a selection, of its near ties and wrong entries */
   /* the worst element: where failing > 0 the one with the largest use (a non-finite one first), else the one with the largest use */
   bool has_worst;
   int worst_ndim;
@@ -86,6 +89,7 @@ typedef struct {
   int64_t first_layer; /* added to the index of the axis "layer" in names (a view of one layer) */
   /* u8, same shape: elements where it is 0 are neither compared nor counted (index scores outside the candidates). NULL: all are. */
   const ls_tensor *only;
+  ls_map *map; /* filled with where the differences lie; NULL: not wanted. Heads are those of names.head_dim where the stage has them */
 } ls_compare_args;
 
 /* Judges b against a. Both are rounded to args->type first. Places that are not finite must be the same ones with the same meaning (any
@@ -94,6 +98,9 @@ typedef struct {
  * Never fails as a call: what cannot be compared is an LS_FAIL with a note. Runs on the threads of ls_parallel; the result does not
  * depend on their number. */
 void ls_compare_tensor(ls_result *result, const ls_compare_args *args);
+
+/* What all but one in a thousand of the elements stay within, in shares of their bounds; see ls_spread_use. */
+double ls_result_use_999(const ls_result *result);
 
 void ls_result_init(ls_result *result); /* nothing compared yet: LS_NOT_RUN, the neutral element of a merge */
 
@@ -146,6 +153,9 @@ void ls_compare_selection(ls_result *result, const ls_selection *s, const ls_sel
  * worst_a, worst_b: the k-th score and the entry's, worst_bound the sum. */
 void ls_compare_selections(ls_result *result, const ls_selection *a, const ls_selection *b, const ls_select_rule *rule);
 
+/* The scores of one query around the last place, on both sides. Says nothing (n 0) where there is no score. */
+void ls_selection_view(ls_choice_view *view, const ls_selection *a, const ls_selection *b, const ls_select_rule *rule, int64_t row);
+
 typedef struct {
   int64_t block, topk_blocks;
 } ls_candidate_rule;
@@ -197,6 +207,10 @@ size_t ls_ring_history_bytes(const ls_ring_history *history); /* of all rows kep
  * sides. only_base/only_rows (rows > 0): judge only the slots of [only_base, only_base + only_rows). */
 void ls_compare_ring(ls_result *result, const ls_ring_history *history, const ls_stage *stage, ls_dtype type, bool is_v, const ls_tensor *a,
                      const ls_tensor *b, int64_t only_base, int64_t only_rows);
+
+/* The same, and what every slot holds: of several layers the first wrong one's. */
+void ls_compare_ring_slots(ls_result *result, ls_ring_view *view, const ls_ring_history *history, const ls_stage *stage, ls_dtype type,
+                           bool is_v, const ls_tensor *a, const ls_tensor *b);
 
 /* ---- write-set ---- */
 

@@ -28,6 +28,11 @@ ls_status ls_report_path(ls_report *report, const char *path, const char *descri
 ls_status ls_report_stage(ls_report *report, int64_t step, const char *stage, int64_t sub, const char *pair, ls_mode mode,
                           const ls_result *result, ls_error *err);
 
+/* Where the differences of the comparison just added lie. The report keeps a bounded number of copies: of the first steps that fail, and of
+ * the stages that pass those that use most of their bounds; rings and selections always. Only ls_report_html shows them. */
+ls_status ls_report_detail(ls_report *report, int64_t step, const char *stage, int64_t sub, const char *pair, ls_mode mode,
+                           const ls_result *result, const ls_detail *detail, ls_error *err);
+
 /* A property of one step on one path: "write-set", "idempotence", "split", "refusal", "cursor", "state", "selection" (a path's own choice
  * by its own scores). */
 ls_status ls_report_property(ls_report *report, int64_t step, const char *property, const char *path, const ls_result *result,
@@ -55,8 +60,20 @@ typedef struct {
  * here or inherited, and the command that repeats it; then properties; then a verdict line. */
 ls_status ls_report_text(const ls_report *report, const ls_report_options *options, FILE *out, ls_error *err);
 
+/* What the stages use of their bounds over all files together, by layer, stage and mode: the most, the 99.9th percentile, the share that
+ * is bit-equal, and of how many elements. SHARED comparisons are left out. Then a line "TOO WIDE: LAYER STAGE: ..." for each stage of
+ * values that differ somewhere, isolated, and never use more than 5% of their bound. Says nothing about failures. */
+ls_status ls_report_calibrate(const ls_report *report, FILE *out, ls_error *err);
+
 /* The same as JSON (schema: docs/report.schema.json). Written to a temporary name and renamed. */
 ls_status ls_report_json(const ls_report *report, const ls_report_options *options, const char *file, ls_error *err);
+
+/* The same as JUnit XML for continuous integration: a suite a file, a case for each stage, pair and mode and for each property. Failures
+ * and errors are there exactly where the exit status is not 0; what proves nothing and may be so is skipped, with the reason. */
+ls_status ls_report_junit(const ls_report *report, const ls_report_options *options, const char *file, ls_error *err);
+
+/* The same as one HTML page for people: nothing is loaded from elsewhere, and what matters shows without scripts. */
+ls_status ls_report_html(const ls_report *report, const ls_report_options *options, const char *file, ls_error *err);
 
 /* The exit status: LS_OK, LS_DIVERGED, or the worst stop (5 over 3 over 4 over 1 over 0; 130 where interrupted). Known failures that pass
  * are LS_DIVERGED. Nothing compared at all is LS_DIVERGED. */

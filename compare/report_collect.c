@@ -8,9 +8,7 @@
 
 /* ---- collecting ---- */
 
-/* Room for one more element at the end of an array that grows by doubling; NULL: out of memory. The new element is zero. array: the
- * address of the array's pointer, of whatever type. */
-static void *grow(void *array, int *n, int *room, size_t size) {
+void *report_grow(void *array, int *n, int *room, size_t size) {
   char *items;
   memcpy(&items, array, sizeof items);
   if (*n == *room) {
@@ -51,6 +49,7 @@ void ls_report_free(ls_report *report) {
     for (int j = 0; j < file->n_entries; j++) free(file->entry[j].tally.bad);
     for (int j = 0; j < file->n_properties; j++) free(file->property[j].tally.bad);
     for (int j = 0; j < file->n_notes; j++) free(file->note[j]);
+    report_details_free(file);
     free(file->file);
     free(file->title);
     free(file->config_text);
@@ -66,7 +65,7 @@ void ls_report_free(ls_report *report) {
 
 ls_status ls_report_file(ls_report *report, const char *file, const char *title, const ls_config *config, ls_error *err) {
   char config_text[512] = "";
-  report_file *f = grow(&report->file, &report->n_files, &report->files_room, sizeof *f);
+  report_file *f = report_grow(&report->file, &report->n_files, &report->files_room, sizeof *f);
   if (!f) return no_memory(err);
   if (config) {
     f->layer = config->layer;
@@ -89,7 +88,7 @@ static report_file *current(ls_report *report, ls_error *err) {
 ls_status ls_report_path(ls_report *report, const char *path, const char *description, ls_error *err) {
   report_file *file = current(report, err);
   if (!file) return LS_INTERNAL;
-  report_path *p = grow(&file->path, &file->n_paths, &file->paths_room, sizeof *p);
+  report_path *p = report_grow(&file->path, &file->n_paths, &file->paths_room, sizeof *p);
   if (!p) return no_memory(err);
   snprintf(p->name, sizeof p->name, "%s", path);
   p->description = copy_line(description);
@@ -103,7 +102,7 @@ static ls_status add(report_tally *tally, int64_t step, const ls_result *result,
   tally->runs[result->verdict]++;
   if (tally->n_bad == 0 && tally->total.verdict == LS_FAIL && result->verdict != LS_FAIL) result = &tally->total; /* only all together */
   if ((result->verdict == LS_FAIL || result->verdict == LS_MISSING) && tally->n_bad < LS_KEPT_FAILURES) {
-    report_failure *bad = grow(&tally->bad, &tally->n_bad, &tally->bad_room, sizeof *bad);
+    report_failure *bad = report_grow(&tally->bad, &tally->n_bad, &tally->bad_room, sizeof *bad);
     if (!bad) return no_memory(err);
     bad->step = step;
     bad->result = *result;
@@ -151,7 +150,7 @@ ls_status ls_report_stage(ls_report *report, int64_t step, const char *stage, in
   }
   if (!entry) {
     int pair_order = pair_order_of(file, pair);
-    entry = grow(&file->entry, &file->n_entries, &file->entries_room, sizeof *entry);
+    entry = report_grow(&file->entry, &file->n_entries, &file->entries_room, sizeof *entry);
     if (!entry) return no_memory(err);
     strcpy(entry->stage, stage);
     strcpy(entry->pair, pair);
@@ -174,7 +173,7 @@ ls_status ls_report_property(ls_report *report, int64_t step, const char *proper
     if (strcmp(p->property, property) == 0 && strcmp(p->path, path) == 0) found = p;
   }
   if (!found) {
-    found = grow(&file->property, &file->n_properties, &file->properties_room, sizeof *found);
+    found = report_grow(&file->property, &file->n_properties, &file->properties_room, sizeof *found);
     if (!found) return no_memory(err);
     strcpy(found->property, property);
     strcpy(found->path, path);
@@ -196,7 +195,7 @@ ls_status ls_report_stop(ls_report *report, ls_status status, const char *line, 
 ls_status ls_report_note(ls_report *report, const char *line, ls_error *err) {
   report_file *file = current(report, err);
   if (!file) return LS_INTERNAL;
-  char **note = grow(&file->note, &file->n_notes, &file->notes_room, sizeof *note);
+  char **note = report_grow(&file->note, &file->n_notes, &file->notes_room, sizeof *note);
   if (!note) return no_memory(err);
   *note = copy_line(line);
   return *note ? LS_OK : no_memory(err);
@@ -223,6 +222,14 @@ const report_failure *report_explained(const report_tally *tally) {
     if (tally->bad[i].result.pattern[0]) return &tally->bad[i];
   }
   return NULL;
+}
+
+char *report_pattern_words(char *buf, size_t size, const report_tally *tally) {
+  const report_failure *of = report_explained(tally);
+  char step[32] = "";
+  if (of != NULL && of != &tally->bad[0]) snprintf(step, sizeof step, "step %lld: ", (long long)of->step);
+  snprintf(buf, size, "%s%s%s%s%s", step, of ? of->result.pattern_text : "", of ? " (" : "", of ? of->result.pattern : "", of ? ")" : "");
+  return buf;
 }
 
 const char *report_origin_text(report_origin origin) {
@@ -271,7 +278,7 @@ static bool pattern_names(const char *pattern, const char *file, const char *sta
   return fnmatch(pattern, name, 0) == 0;
 }
 
-static bool is_known(const ls_report_options *options, const char *file, const char *stage, int64_t sub, const char *pair) {
+bool report_is_known(const ls_report_options *options, const char *file, const char *stage, int64_t sub, const char *pair) {
   for (const char *const *known = options->known_failures; known && *known; known++) {
     if (pattern_names(*known, file, stage, sub, pair)) return true;
   }
@@ -327,6 +334,20 @@ static int gravity_of(ls_status status) {
 
 static ls_status graver_status(ls_status a, ls_status b) { return gravity_of(a) >= gravity_of(b) ? a : b; }
 
+report_cell report_cell_of(const report_file *file, const char *stage, const char *pair, ls_mode mode) {
+  report_cell c = {.verdict = LS_NOT_RUN};
+  ls_result_init(&c.sum);
+  for (int i = 0; i < file->n_entries; i++) {
+    const report_entry *e = &file->entry[i];
+    if (e->mode != mode || strcmp(e->stage, stage) != 0 || strcmp(e->pair, pair) != 0) continue;
+    ls_result_merge(&c.sum, &e->tally.total);
+    c.verdict = report_graver(c.verdict, e->tally.total.verdict);
+    for (int v = 0; v < LS_VERDICTS; v++) c.runs[v] += e->tally.runs[v];
+    c.entries++;
+  }
+  return c;
+}
+
 report_verdict report_judge(const report_file *file, const ls_report_options *options) {
   report_verdict v = {.status = LS_OK};
   bool diverged = false;
@@ -336,7 +357,7 @@ report_verdict report_judge(const report_file *file, const ls_report_options *op
     if (report_compared(r->verdict)) v.compared += r->count, v.comparisons++;
     bool fails = r->verdict == LS_FAIL, excusable = r->verdict == LS_MISSING || r->verdict == LS_MISTRUSTED;
     if (!fails && !excusable) continue;
-    if (is_known(options, file->file, e->stage, e->sub, e->pair)) {
+    if (report_is_known(options, file->file, e->stage, e->sub, e->pair)) {
       v.known++;
       continue;
     }
@@ -351,7 +372,7 @@ report_verdict report_judge(const report_file *file, const ls_report_options *op
     v.properties++;
     bool fails = verdict == LS_FAIL, excusable = verdict == LS_MISSING || verdict == LS_MISTRUSTED;
     if (!fails && !excusable) continue;
-    if (is_known(options, file->file, p->property, -1, p->path)) {
+    if (report_is_known(options, file->file, p->property, -1, p->path)) {
       v.known++;
       continue;
     }
@@ -415,7 +436,7 @@ ls_status report_findings(report_finding **list, int *n, const report_file *file
     f->first_mode = e->mode;
     if (other && other->tally.n_bad > 0 && other->tally.bad[0].step < e->tally.bad[0].step) f->first_mode = other->mode;
     f->first = &f->mode[f->first_mode]->tally.bad[0];
-    f->known = is_known(options, file->file, e->stage, e->sub, e->pair);
+    f->known = report_is_known(options, file->file, e->stage, e->sub, e->pair);
     const report_entry *isolated = f->mode[LS_ISOLATED];
     bool judged = isolated && (report_compared(isolated->tally.total.verdict) || isolated->tally.total.verdict == LS_SHARED);
     f->origin = f->first_mode == LS_ISOLATED ? ORIGIN_INTRODUCED : judged ? ORIGIN_INHERITED : ORIGIN_UNKNOWN;

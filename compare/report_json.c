@@ -1,13 +1,10 @@
 /* The JSON rendering, docs/report.schema.json. */
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "../core/ls_output.h"
 #include "report_model.h"
 
 enum { FORMAT_VERSION = 1 };
@@ -57,12 +54,12 @@ static json_t *result_json(const ls_result *r) {
     worst = json_pack("{s:o, s:o, s:o, s:o, s:o}", "index", index, "where", text_json(r->where), "a", number_json(r->worst_a), "b",
                       number_json(r->worst_b), "bound", number_json(r->worst_bound));
   }
-  return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "verdict", verdict_json(r->verdict),
+  return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "verdict", verdict_json(r->verdict),
                    "count", (json_int_t)r->count, "zeros", (json_int_t)r->zeros, "bit_equal", (json_int_t)r->bit_equal, "failing",
-                   (json_int_t)r->failing, "nonfinite", (json_int_t)r->nonfinite, "use", number_json(r->use), "steps", steps_json(r->steps),
-                   "rows", (json_int_t)r->rows, "rows_failing", (json_int_t)r->rows_failing, "ties", (json_int_t)r->ties, "near_ties",
-                   (json_int_t)r->near_ties, "worst", worst, "note", text_json(r->note), "pattern", text_json(r->pattern), "pattern_text",
-                   text_json(r->pattern_text));
+                   (json_int_t)r->failing, "nonfinite", (json_int_t)r->nonfinite, "use", number_json(r->use), "use_999",
+                   number_json(ls_result_use_999(r)), "steps", steps_json(r->steps), "rows", (json_int_t)r->rows, "rows_failing",
+                   (json_int_t)r->rows_failing, "ties", (json_int_t)r->ties, "near_ties", (json_int_t)r->near_ties, "worst", worst, "note",
+                   text_json(r->note), "pattern", text_json(r->pattern), "pattern_text", text_json(r->pattern_text));
 }
 
 static json_t *runs_json(const report_tally *tally) {
@@ -153,34 +150,8 @@ static ls_status file_json(json_t **json, const report_file *file, const ls_repo
   return *json ? LS_OK : ls_fail(err, LS_INTERNAL, "report: could not make JSON of %s", file->file);
 }
 
-static ls_status write_json(const json_t *root, const char *file, ls_error *err) {
-  char *target = NULL, *temporary = NULL;
-  bool through = false;
-  ls_status status;
-  LS_TRY_OUT(ls_output_target(&target, &through, file, err));
-  size_t size = strlen(target) + 32;
-  temporary = malloc(size);
-  if (!temporary) {
-    status = ls_fail(err, LS_INTERNAL, "report: out of memory");
-    goto out;
-  }
-  snprintf(temporary, size, "%s.%ld.tmp", target, (long)getpid());
-  FILE *out = fopen(through ? target : temporary, "w");
-  if (!out) {
-    status = ls_fail(err, LS_USAGE, "%s: cannot be written: %s", file, strerror(errno));
-    goto out;
-  }
-  bool ok = json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0 && fputc('\n', out) != EOF;
-  ok = fflush(out) == 0 && ok;
-  ok = fclose(out) == 0 && ok;
-  if (!ok || (!through && rename(temporary, target) != 0)) {
-    status = ls_fail(err, LS_INTERNAL, "%s: could not be written: %s", file, strerror(errno));
-    if (!through) unlink(temporary);
-  }
-out:
-  free(target);
-  free(temporary);
-  return status;
+static bool write_json(FILE *out, void *root) {
+  return json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0 && fputc('\n', out) != EOF;
 }
 
 ls_status ls_report_json(const ls_report *report, const ls_report_options *options, const char *file, ls_error *err) {
@@ -210,7 +181,7 @@ ls_status ls_report_json(const ls_report *report, const ls_report_options *optio
     status = ls_fail(err, LS_INTERNAL, "report: could not make JSON");
     goto out;
   }
-  status = write_json(root, file, err);
+  status = report_write(file, write_json, root, err);
 out:
   json_decref(root);
   json_decref(files);

@@ -29,6 +29,15 @@ typedef struct {
   report_tally tally;
 } report_entry;
 
+/* What is kept of where differences lie. */
+typedef struct {
+  int64_t step, sub;
+  char stage[LS_NAME_MAX], pair[LS_MAX_PAIR];
+  ls_mode mode;
+  ls_result result; /* of that step alone */
+  ls_detail *detail;
+} report_detail;
+
 typedef struct {
   char property[LS_NAME_MAX], path[LS_NAME_MAX];
   report_tally tally;
@@ -49,6 +58,8 @@ typedef struct {
   int n_entries, entries_room, hint;
   report_property *property;
   int n_properties, properties_room;
+  report_detail *detail; /* failing ones first come, passing ones by stage */
+  int n_details, details_room;
   char **note;
   int n_notes, notes_room;
   ls_status stop; /* LS_OK: finished */
@@ -90,6 +101,12 @@ typedef struct {
 /* The failure whose pattern is shown: the first that has one. NULL: none has. Of a finding, in the mode it failed in first. */
 const report_failure *report_explained(const report_tally *tally);
 
+/* Its pattern in words, "step 7: 8 of 16 rows differ: ... (rotation-position)", the step where it is not the first failing one; "" where
+ * there is none. Returns buf. */
+char *report_pattern_words(char *buf, size_t size, const report_tally *tally);
+
+enum { REPORT_PATTERN_WORDS = LS_MAX_PATTERN_TEXT + LS_MAX_PATTERN + 64 };
+
 report_verdict report_judge(const report_file *file, const ls_report_options *options);
 
 typedef enum { KNOWN_FAILS, KNOWN_PASSES, KNOWN_NOT_RUN } report_known;
@@ -97,12 +114,40 @@ typedef enum { KNOWN_FAILS, KNOWN_PASSES, KNOWN_NOT_RUN } report_known;
 /* What became of a known failure: it passes where something of its name was compared in a finished file and nothing of its name failed. */
 report_known report_known_state(const ls_report *report, const char *pattern);
 
+/* One stage and pair in one mode, all layers together. */
+typedef struct {
+  ls_result sum;
+  ls_verdict verdict; /* the gravest, see report_graver */
+  int64_t runs[LS_VERDICTS];
+  int entries;
+} report_cell;
+
+report_cell report_cell_of(const report_file *file, const char *stage, const char *pair, ls_mode mode);
+
+/* Whether a stage, property or pair of the file is among the known failures; sub -1: of a property. */
+bool report_is_known(const ls_report_options *options, const char *file, const char *stage, int64_t sub, const char *pair);
+
+void report_details_free(report_file *file);
+
 const char *report_base_name(const char *file);
 char *report_stage_name(char *buf, size_t size, const char *stage, int64_t sub); /* "k_rope.3"; returns buf */
 
 /* The command that repeats a finding; stage NULL: of a property. Returns buf. */
 char *report_repeat(char *buf, size_t size, const report_file *file, const ls_report_options *options, const char *stage, int64_t sub,
                     int64_t step);
+
+/* A file of the report. Written to a temporary name beside `file` and renamed, so that no half of one is ever there; a device or a pipe is
+ * written straight. write returns false where it could not. LS_USAGE where the file cannot be opened, LS_INTERNAL where it cannot be
+ * written. */
+ls_status report_write(const char *file, bool (*write)(FILE *out, void *arg), void *arg, ls_error *err);
+
+/* A copy that any XML or HTML reader takes: UTF-8, and of the control characters only line feed and tab; what else was there is '?'. The
+ * caller frees it; NULL: out of memory. */
+char *report_clean(const char *text);
+
+/* Room for one more element at the end of an array that grows by doubling; NULL: out of memory. The new element is zero. array: the
+ * address of the array's pointer, of whatever type. */
+void *report_grow(void *array, int *n, int *room, size_t size);
 
 /* Whether a verdict came from a comparison that proves something when it agrees. */
 static inline bool report_compared(ls_verdict v) { return v == LS_PASS || v == LS_FAIL || v == LS_MISTRUSTED; }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report_model.h"
+#include "report_numbers.h"
 
 enum { DETAIL_BLOCKS = 5, DEFAULT_WIDTH = 120 };
 
@@ -15,59 +15,6 @@ typedef struct {
   const ls_report_options *options;
   int width;
 } printer;
-
-/* ---- numbers ---- */
-
-static char *use_text(char buf[16], double use) {
-  if (use == 0) {
-    snprintf(buf, 16, "0%%");
-  } else if (!isfinite(use)) {
-    snprintf(buf, 16, "inf");
-  } else if (use <= 1) { /* rounded so that 100% is never printed for what exceeds it, nor 0% for what differs */
-    double percent = ceil(use * 1000) / 10;
-    snprintf(buf, 16, percent < 10 ? "%.1f%%" : "%.0f%%", percent < 10 ? percent : floor(use * 100));
-  } else if (use < 99.99) {
-    snprintf(buf, 16, "%.0f%%", ceil(use * 100));
-  } else {
-    snprintf(buf, 16, "%.0ex", use);
-  }
-  return buf;
-}
-
-static char *share_text(char buf[16], int64_t part, int64_t whole) {
-  if (whole <= 0) {
-    snprintf(buf, 16, "-");
-  } else if (part == whole) {
-    snprintf(buf, 16, "100%%");
-  } else {
-    snprintf(buf, 16, "%.2f%%", floor((double)part / (double)whole * 1e4) / 100); /* never rounded up to 100 */
-  }
-  return buf;
-}
-
-static char *steps_text(char buf[16], uint64_t steps) {
-  if (steps == UINT64_MAX) {
-    snprintf(buf, 16, "nan");
-  } else if (steps < 1000000) {
-    snprintf(buf, 16, "%" PRIu64, steps);
-  } else {
-    snprintf(buf, 16, "%.0e", (double)steps);
-  }
-  return buf;
-}
-
-static char *grouped(char buf[32], int64_t n) {
-  char digits[32];
-  int length = snprintf(digits, sizeof digits, "%" PRId64, n), used = 0;
-  for (int i = 0; i < length; i++) {
-    if (i > 0 && (length - i) % 3 == 0) buf[used++] = ',';
-    buf[used++] = digits[i];
-  }
-  buf[used] = '\0';
-  return buf;
-}
-
-static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 
 /* ---- verdicts ---- */
 
@@ -99,57 +46,40 @@ static void put_strong(const printer *p, bool good, const char *text) {
 
 typedef struct {
   int stage, pair; /* widths of the name columns */
-  bool steps, bit_equal;
+  bool steps, percentile, bit_equal;
 } columns;
 
-enum { INDENT = 2, GAP = 2, VERDICT = 10, USE = 6, BIT_EQUAL = 9, STEPS = 6 };
+enum { INDENT = 2, GAP = 2, VERDICT = 10, USE = 6, PERCENTILE = 5, BIT_EQUAL = 9, STEPS = 6 };
 
-static int cell_width(const columns *c) { return VERDICT + 1 + USE + (c->bit_equal ? 1 + BIT_EQUAL : 0) + (c->steps ? 1 + STEPS : 0); }
+static int cell_width(const columns *c) {
+  return VERDICT + 1 + USE + (c->percentile ? 1 + PERCENTILE : 0) + (c->bit_equal ? 1 + BIT_EQUAL : 0) + (c->steps ? 1 + STEPS : 0);
+}
 static int table_width(const columns *c) { return INDENT + c->stage + GAP + c->pair + GAP + cell_width(c) + GAP + 1 + cell_width(c); }
 
 static columns fit(const report_file *file, int width) {
-  columns c = {.stage = 5, .pair = 4, .steps = true, .bit_equal = true};
+  columns c = {.stage = 5, .pair = 4, .steps = true, .percentile = true, .bit_equal = true};
   for (int i = 0; i < file->n_entries; i++) {
     int stage = (int)strlen(file->entry[i].stage), pair = (int)strlen(file->entry[i].pair);
     if (stage > c.stage) c.stage = stage;
     if (pair > c.pair) c.pair = pair;
   }
   if (table_width(&c) > width) c.steps = false;
+  if (table_width(&c) > width) c.percentile = false;
   if (table_width(&c) > width) c.bit_equal = false;
   return c;
 }
 
-/* One line of the table in one mode: all layers together. */
-typedef struct {
-  ls_result sum;
-  ls_verdict verdict;
-  int64_t runs[LS_VERDICTS];
-  int entries;
-} cell;
-
-static cell cell_of(const report_file *file, const char *stage, const char *pair, ls_mode mode) {
-  cell c = {.verdict = LS_NOT_RUN};
-  ls_result_init(&c.sum);
-  for (int i = 0; i < file->n_entries; i++) {
-    const report_entry *e = &file->entry[i];
-    if (e->mode != mode || strcmp(e->stage, stage) != 0 || strcmp(e->pair, pair) != 0) continue;
-    ls_result_merge(&c.sum, &e->tally.total);
-    c.verdict = report_graver(c.verdict, e->tally.total.verdict);
-    for (int v = 0; v < LS_VERDICTS; v++) c.runs[v] += e->tally.runs[v];
-    c.entries++;
-  }
-  return c;
-}
-
-static void put_cell(const printer *p, const columns *cols, const cell *c) {
-  char use[16] = "-", share[16] = "-", steps[16] = "-";
+static void put_cell(const printer *p, const columns *cols, const report_cell *c) {
+  char use[16] = "-", most[16] = "-", share[16] = "-", steps[16] = "-";
   if (c->sum.count > 0) {
     use_text(use, c->sum.use);
+    use_text(most, ls_result_use_999(&c->sum));
     share_text(share, c->sum.bit_equal, c->sum.count);
     steps_text(steps, c->sum.steps);
   }
   put_verdict(p, c->verdict, VERDICT);
   fprintf(p->out, " %*s", USE, use);
+  if (cols->percentile) fprintf(p->out, " %*s", PERCENTILE, most);
   if (cols->bit_equal) fprintf(p->out, " %*s", BIT_EQUAL, share);
   if (cols->steps) fprintf(p->out, " %*s", STEPS, steps);
 }
@@ -164,7 +94,7 @@ static void append(char *buf, size_t size, const char *format, ...) {
 }
 
 /* What the two cells do not say: steps that ended otherwise, and what a choice was left open. */
-static void remarks_of(char *buf, size_t size, const cell cells[LS_MODES]) {
+static void remarks_of(char *buf, size_t size, const report_cell cells[LS_MODES]) {
   static const ls_verdict quiet[] = {LS_MISSING, LS_SHARED, LS_FUSED, LS_NOT_HELD, LS_NOT_RUN};
   buf[0] = '\0';
   for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++) {
@@ -198,7 +128,7 @@ static void put_words(const printer *p, const char *label, const char *words) {
 }
 
 /* A finer record that the fixture does not hold says nothing in a line of its own. */
-static bool is_absent_finer(const report_file *file, const report_entry *e, const cell cells[LS_MODES]) {
+static bool is_absent_finer(const report_file *file, const report_entry *e, const report_cell cells[LS_MODES]) {
   if (!file->layer || e->order >= file->layer->n_stages || !file->layer->stages[e->order].finer) return false;
   bool absent = true;
   for (int m = 0; m < LS_MODES; m++) absent = absent && (cells[m].verdict == LS_NOT_HELD || cells[m].verdict == LS_NOT_RUN);
@@ -217,8 +147,8 @@ static void put_absent_finer(const printer *p, const report_file *file) {
       for (int i = 0; i < file->n_entries; i++) {
         const report_entry *e = &file->entry[i];
         if (e->order != order || e->pair_order != pair || order == last) continue;
-        cell cells[LS_MODES];
-        for (int m = 0; m < LS_MODES; m++) cells[m] = cell_of(file, e->stage, e->pair, (ls_mode)m);
+        report_cell cells[LS_MODES];
+        for (int m = 0; m < LS_MODES; m++) cells[m] = report_cell_of(file, e->stage, e->pair, (ls_mode)m);
         last = order;
         if (!is_absent_finer(file, e, cells)) continue;
         append(names, sizeof names, " %s", e->stage);
@@ -231,21 +161,10 @@ static void put_absent_finer(const printer *p, const report_file *file) {
 
 /* ---- details of a finding ---- */
 
-static void side_names(const char *pair, char a[LS_MAX_PAIR], char b[LS_MAX_PAIR]) {
-  const char *dash = strchr(pair, '-');
-  snprintf(a, LS_MAX_PAIR, "%.*s", dash ? (int)(dash - pair) : LS_MAX_PAIR - 1, dash ? pair : "a");
-  snprintf(b, LS_MAX_PAIR, "%s", dash ? dash + 1 : "b");
-}
-
-static const char *mode_name(ls_mode mode) { return mode == LS_ISOLATED ? "isolated" : "cascaded"; }
-
 /* "pattern  8 of 16 rows differ: ... (rotation-position)", broken between words. */
 static void put_pattern(const printer *p, int indent, const char *label, const report_tally *tally) {
-  const report_failure *of = report_explained(tally);
-  if (of == NULL) return;
-  char text[LS_MAX_PATTERN_TEXT + LS_MAX_PATTERN + 64] = "";
-  if (of != &tally->bad[0]) append(text, sizeof text, "step %" PRId64 ": ", of->step);
-  append(text, sizeof text, "%s (%s)", of->result.pattern_text, of->result.pattern);
+  char text[REPORT_PATTERN_WORDS];
+  if (report_pattern_words(text, sizeof text, tally)[0] == '\0') return;
   int column = fprintf(p->out, "%*s%s", indent, "", label);
   const int left = column + 1;
   for (const char *word = text; *word;) {
@@ -322,8 +241,8 @@ static void put_table(const printer *p, const report_file *file, const report_fi
   columns cols = fit(file, p->width);
   int left = INDENT + cols.stage + GAP + cols.pair + GAP;
   char heading[80];
-  snprintf(heading, sizeof heading, "%-*s %*s%s%s", VERDICT, "verdict", USE, "use", cols.bit_equal ? " bit-equal" : "",
-           cols.steps ? "  steps" : "");
+  snprintf(heading, sizeof heading, "%-*s %*s%s%s%s", VERDICT, "verdict", USE, "use", cols.percentile ? " 99.9%" : "",
+           cols.bit_equal ? " bit-equal" : "", cols.steps ? "  steps" : "");
   fprintf(p->out, "\n%*s%-*s%*s%s\n", left, "", cell_width(&cols) + GAP + 1, "isolated", 0, "", "cascaded");
   fprintf(p->out, "%*s%-*s%*s%-*s%*s%s%*s%s\n", INDENT, "", cols.stage, "stage", GAP, "", cols.pair, "pair", GAP, "", heading, GAP + 1, "",
           heading);
@@ -336,8 +255,8 @@ static void put_table(const printer *p, const report_file *file, const report_fi
     for (int i = 0; i < file->n_entries; i++) {
       const report_entry *e = &file->entry[i];
       if (e->order != order || done[i]) continue;
-      cell cells[LS_MODES];
-      for (int m = 0; m < LS_MODES; m++) cells[m] = cell_of(file, e->stage, e->pair, (ls_mode)m);
+      report_cell cells[LS_MODES];
+      for (int m = 0; m < LS_MODES; m++) cells[m] = report_cell_of(file, e->stage, e->pair, (ls_mode)m);
       for (int j = i; j < file->n_entries; j++) {
         const report_entry *o = &file->entry[j];
         if (strcmp(o->stage, e->stage) == 0 && strcmp(o->pair, e->pair) == 0) done[j] = true;

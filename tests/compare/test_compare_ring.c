@@ -432,3 +432,77 @@ Test(compare_ring, a_start_state_without_v_is_expected_unchanged) {
   ls_ring_history_free(history);
   teardown_one(&g);
 }
+
+/* ---- slot by slot, for a report ---- */
+
+static ls_ring_view view_of(const rig *g) {
+  static ls_ring_view view;
+  ls_result r, plain = judge(g, &g->k, &g->bad);
+  ls_compare_ring_slots(&r, &view, g->history, &k_ring, LS_BF16, false, &g->k, &g->bad);
+  cr_expect_eq(memcmp(&r, &plain, sizeof r), 0, "the view changes the result");
+  return view;
+}
+
+static const ls_ring_run *run_of(const ls_ring_view *view, int64_t slot) {
+  int i = 0;
+  while (i < view->n && view->run[i].slot + view->run[i].slots <= slot) i++;
+  cr_assert(i < view->n && view->run[i].slot <= slot);
+  return &view->run[i];
+}
+
+static void expect_runs(const ls_ring_view *view, int n, const ls_ring_run *expected) {
+  cr_expect(view->capacity == CAPACITY && view->n == n && view->left_out == 0, "%d runs", view->n);
+  for (int i = 0; i < n && i < view->n; i++) {
+    const ls_ring_run *e = &expected[i], *f = &view->run[i];
+    cr_expect(e->slot == f->slot && e->slots == f->slots && e->expected == f->expected && e->held == f->held && e->status == f->status,
+              "run %d: slots %d + %d, expected %d, held %d, status %d", i, (int)f->slot, (int)f->slots, (int)f->expected, (int)f->held,
+              (int)f->status);
+  }
+}
+
+Test(compare_ring, a_view_of_a_right_ring_joins_what_belongs_together) {
+  rig g;
+  setup(&g);
+  ls_ring_view view = view_of(&g);
+  expect_runs(&view, 2, (const ls_ring_run[]){{0, 3, 12, -1, LS_SLOT_WRITTEN}, {3, 9, 3, -1, LS_SLOT_KEPT}});
+  teardown(&g);
+  setup_writes(&g, 1, true); /* the other slots were never written */
+  view = view_of(&g);
+  expect_runs(&view, 2, (const ls_ring_run[]){{0, 8, 0, -1, LS_SLOT_WRITTEN}, {8, 4, -1, -1, LS_SLOT_EMPTY}});
+  memcpy(slot_of(&g.bad, 0, 10), slot_of(&g.k, 0, 3), KV * 2);
+  view = view_of(&g);
+  cr_expect(run_of(&view, 10)->status == LS_SLOT_CHANGED && run_of(&view, 10)->held == 3);
+  teardown(&g);
+}
+
+Test(compare_ring, a_view_tells_what_every_wrong_slot_holds) {
+  rig g;
+  setup(&g);
+  const int64_t dim[] = {LAYERS, 3, KV};
+  ls_tensor part = add_random(g.trace, "part", LS_BF16, 3, dim, 1.0), noise = add_random(g.trace, "noise", LS_BF16, 3, dim, 1.0);
+  MUST(ls_ring_history_intermediate(g.history, "k_norm", 12, &part, err));
+  for (int64_t layer = 0; layer < LAYERS; layer++) memcpy(slot_of(&g.bad, layer, 0), (uint16_t *)part.data + layer * 3 * KV, KV * 2);
+  for (int64_t slot = 1; slot < 3; slot++) /* rows 1 and 2 of the first write, in every layer */
+    for (int64_t layer = 0; layer < LAYERS; layer++)
+      memcpy(slot_of(&g.bad, layer, slot), (uint16_t *)g.rows_k[0].data + (layer * 8 + slot) * KV, KV * 2);
+  memcpy(slot_of(&g.bad, 1, 4), slot_of(&g.k, 1, 7), KV * 2);          /* another position's */
+  memcpy(slot_of(&g.bad, 1, 5), slot_of(&g.k, 0, 5), KV * 2);          /* another layer's */
+  memset(slot_of(&g.bad, 0, 6), 0, KV * 2);                            /* zeros */
+  memcpy(slot_of(&g.bad, 0, 8), noise.data, KV * 2);                   /* nothing seen so far */
+  slot_of(&g.bad, 1, 9)[3] = (uint16_t)(slot_of(&g.bad, 1, 9)[3] + 3); /* the right row, one element off */
+  slot_of(&g.bad, 0, 11)[0] = 0x7FC0;                                  /* not finite */
+  const ls_ring_view view = view_of(&g);
+  expect_runs(&view, 11,
+              (const ls_ring_run[]){{0, 1, 12, 12, LS_SLOT_UNDONE},
+                                    {1, 2, 13, 1, LS_SLOT_STALE}, /* two that follow each other, in one */
+                                    {3, 1, 3, -1, LS_SLOT_KEPT},
+                                    {4, 1, 4, 7, LS_SLOT_MISPLACED},
+                                    {5, 1, 5, 5, LS_SLOT_MISPLACED},
+                                    {6, 1, 6, -1, LS_SLOT_CLEARED},
+                                    {7, 1, 7, -1, LS_SLOT_KEPT},
+                                    {8, 1, 8, -1, LS_SLOT_UNKNOWN},
+                                    {9, 1, 9, 9, LS_SLOT_OUTSIDE},
+                                    {10, 1, 10, -1, LS_SLOT_KEPT},
+                                    {11, 1, 11, -1, LS_SLOT_UNKNOWN}});
+  teardown(&g);
+}
