@@ -35,5 +35,7 @@ endif()
 
 lockstep_dependency(json HEADER jansson.h LIBRARY jansson)
 
+lockstep_dependency(xxhash HEADER xxhash.h LIBRARY xxhash)
+
 # always the static one: 10 KB, and a carried binary needs no Boost
 lockstep_dependency(fcontext HEADER boost/context/detail/fcontext.hpp LIBRARY libboost_context.a boost_context)

@@ -247,8 +247,9 @@ char *report_repeat(char *buf, size_t size, const report_file *file, const ls_re
   quote(path, sizeof path, file->file);
   if (stage) snprintf(select, sizeof select, " --stage %s", report_stage_name(name, sizeof name, stage, sub));
   const char *repeat = options->repeat_options ? options->repeat_options : "";
-  snprintf(buf, size, "%s verify%s%s%s --step %lld %s", options->program ? options->program : "lockstep", *repeat ? " " : "", repeat,
-           select, (long long)step, path);
+  snprintf(buf, size, "%s %s%s%s%s --step %lld %s", options->program ? options->program : "lockstep",
+           options->command ? options->command : "verify", *repeat ? " " : "", repeat, select, (long long)step,
+           options->operands ? options->operands : path);
   return buf;
 }
 
