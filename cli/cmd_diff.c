@@ -92,12 +92,13 @@ static void judge(ls_verify_options *options, ls_report *report, const char *fix
 
 static ls_status diff(ls_verify_options *options, ls_report_options *report_options, const char *fixture, ls_report *report,
                       char **operands, ls_error *err) {
-  static char both[2048];
+  static const char *both[3]; /* read after this returned */
   operand a = {.trace = NULL}, b = {.trace = NULL};
   char *found = NULL;
   bool apart = false;
   ls_status status;
-  snprintf(both, sizeof both, "%s %s", operands[0], operands[1]);
+  both[0] = operands[0];
+  both[1] = operands[1];
   report_options->operands = both;
   LS_TRY_OUT(open_operand(&a, operands[0], 'A', options->trust, err));
   LS_TRY_OUT(open_operand(&b, operands[1], 'B', options->trust, err));

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "../core/ls_digest.h"
+#include "../core/ls_ring.h"
 #include "../core/ls_trace_delta.h"
 #include "session_internal.h"
 
@@ -100,6 +101,28 @@ static ls_status rings_of(const session *v, const ls_trace *state, ls_trace **ri
   return LS_OK;
 }
 
+/* The change of rings by the isolated step, with all slots that it wrote: one that came out as it was is no change here, but is one where
+ * the reference's ring holds another value, which is where the change will be read. */
+static ls_status rings_written(const step_run *s, const ls_trace *before, const ls_trace *after, ls_trace **delta, ls_error *err) {
+  ls_trace *other = NULL;
+  LS_TRY(ls_trace_copy(&other, before, err));
+  for (int i = 0; i < other->n; i++) {
+    const ls_tensor *to = &other->rec[i].t, *from = ls_trace_tensor(after, other->rec[i].name);
+    if (from == NULL || !ls_tensor_same_shape(to, from) || to->dtype != from->dtype || to->ndim != 3) continue; /* told in whole */
+    const size_t bytes = (size_t)to->dim[2] * ls_dtype_size(to->dtype);
+    for (int64_t l = 0; l < to->dim[0]; l++) {
+      for (int64_t r = 0; r < s->rows; r++) {
+        const size_t at = (size_t)(l * to->dim[1] + ls_ring_slot(s->base + r, to->dim[1])) * bytes;
+        for (size_t k = 0; k < bytes; k++)
+          ((unsigned char *)to->data)[at + k] = (unsigned char)~((const unsigned char *)from->data)[at + k];
+      }
+    }
+  }
+  const ls_status status = ls_trace_delta(delta, other, after, err);
+  ls_trace_free(other);
+  return status;
+}
+
 static void add_name(char names[LS_TRACE_NAMES], const char *name) {
   const size_t used = strlen(names);
   snprintf(names + used, LS_TRACE_NAMES - used, "%s%s", used > 0 ? " " : "", name);
@@ -133,7 +156,7 @@ static ls_status fill(session *v, step_run *s, ls_trace_step *t, ls_trace *kept[
   LS_TRY(beside_fixture(v, s, s->given, &t->part[LS_TRACE_GIVEN], err));
   LS_TRY(rings_of(v, isolated->before, &kept[0], err));
   LS_TRY(rings_of(v, isolated->after, &kept[1], err));
-  return ls_trace_delta(&t->part[LS_TRACE_RINGS], kept[0], kept[1], err);
+  return rings_written(s, kept[0], kept[1], &t->part[LS_TRACE_RINGS], err);
 }
 
 ls_status session_record_step(session *v, step_run *s, ls_error *err) {

@@ -130,6 +130,24 @@ static ls_status patched(const session_recorded *r, const ls_trace *before, cons
   return ls_fail(err, status, "%s", own.text);
 }
 
+/* The rings of a state in the activation type: those of a double reference are rounded to it. Views where nothing is. */
+static ls_status rings_of(const session *v, const ls_trace *state, ls_trace **rings, ls_error *err) {
+  LS_TRY(ls_trace_new(rings, "rings", err));
+  for (int i = 0; i < v->config->layer->n_stages; i++) {
+    const ls_stage *stage = &v->config->layer->stages[i];
+    const ls_tensor *t = stage->is_ring ? ls_trace_tensor(state, stage->name) : NULL;
+    ls_tensor rounded;
+    if (t == NULL) continue;
+    if (t->dtype == v->config->act) {
+      LS_TRY(ls_trace_add_view(*rings, stage->name, t, err));
+      continue;
+    }
+    LS_TRY(ls_trace_add(*rings, stage->name, v->config->act, t->ndim, t->dim, &rounded, err));
+    LS_TRY(ls_tensor_copy(&rounded, t, err));
+  }
+  return LS_OK;
+}
+
 static ls_trace *taken(session_recorded *r, ls_trace_part part) {
   ls_trace *trace = r->step.part[part];
   r->step.part[part] = NULL;
@@ -155,9 +173,12 @@ ls_status session_recorded_step(session *v, step_run *s, int p, ls_mode mode, co
   }
   result->before = (ls_trace *)from;
   if (!has_rings(v->config->layer) || ls_trace_reader_is_digest(r->reader)) return LS_OK;
-  LS_TRY(patched(r, from, r->step.part[LS_TRACE_RINGS], &result->after, err));
-  result->owns_after = true;
-  return LS_OK;
+  ls_trace *rings = NULL;
+  ls_status status = rings_of(v, from, &rings, err);
+  if (status == LS_OK) status = patched(r, rings, r->step.part[LS_TRACE_RINGS], &result->after, err);
+  result->owns_after = status == LS_OK;
+  ls_trace_free(rings);
+  return status;
 }
 
 /* ---- what is followed and given ---- */
