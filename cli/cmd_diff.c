@@ -95,7 +95,7 @@ static ls_status diff(ls_verify_options *options, ls_report_options *report_opti
   static const char *both[3]; /* read after this returned */
   operand a = {.trace = NULL}, b = {.trace = NULL};
   char *found = NULL;
-  bool apart = false;
+  bool apart[LS_MAX_PATHS] = {false}, alone[LS_MAX_PATHS] = {false};
   ls_status status;
   both[0] = operands[0];
   both[1] = operands[1];
@@ -111,10 +111,12 @@ static ls_status diff(ls_verify_options *options, ls_report_options *report_opti
     LS_TRY_OUT(find_fixture(a.trace != NULL ? a.trace : b.trace, &found, err));
     fixture = found;
   }
-  options->apart = &apart;
-  const operand *const together[] = {a.trace != NULL ? &a : &b, a.trace != NULL ? &b : &a};
+  const operand *const together[] = {a.trace != NULL ? &a : &b, a.trace != NULL ? &b : &a}; /* traces first: they are paths 1 and 2 */
+  options->apart = apart;
   judge(options, report, fixture, together, 2);
-  if (apart && together[1]->trace != NULL && !ls_interrupted) judge(options, report, fixture, &together[1], 1); /* on what it was given */
+  options->apart = alone;
+  for (int i = 0; i < 2 && together[1]->trace != NULL; i++)
+    if (apart[1 + i] && !ls_interrupted) judge(options, report, fixture, &together[i], 1); /* by itself, on what it was given */
 out:
   ls_trace_reader_close(a.trace);
   ls_trace_reader_close(b.trace);

@@ -129,7 +129,7 @@ static ls_status selection_of(selection *out, session *v, const step_run *s, int
   if (out->of.score == NULL && session_is_digest(v, side)) out->of.score = ls_trace_tensor(s->cascaded[0].out, "index_score");
   if (out->of.score == NULL) return ls_fail(err, LS_INTERNAL, "step %" PRId64 ": a selection without scores", s->step.number);
   const bool off = mode == LS_CASCADED || (side < 0 && own == NULL);
-  if (!off || bound == NULL) return LS_OK;
+  if (!off || bound == NULL || !ls_tensor_same_shape(out->of.score, bound)) return LS_OK; /* another shape is told by the comparison */
   LS_TRY(total_of(&out->bound, v, out->of.score, bound, err));
   out->of.bound = &out->bound;
   return LS_OK;
@@ -342,7 +342,8 @@ static ls_status judge_published(session *v, const step_run *s, int p, ls_error 
 
 static void compare_stored(ls_result *result, const char *stage, const ls_tensor *rows, int64_t row, const ls_tensor *store, int64_t at,
                            const char *name) {
-  bool same = store != NULL && at < store->dim[0] && store->ndim == 2 && store->dim[1] == rows->dim[1];
+  bool same =
+      store != NULL && at < store->dim[0] && store->ndim == 2 && rows->ndim == 2 && row < rows->dim[0] && store->dim[1] == rows->dim[1];
   if (same) {
     const ls_tensor a = ls_tensor_slice(rows, 0, row, 1), b = ls_tensor_slice(store, 0, at, 1);
     same = ls_tensor_same_bytes(&a, &b);
@@ -504,7 +505,8 @@ static ls_status judge_turned(session *v, const step_run *s, int p, ls_error *er
   const ls_attn_config *c = config_of(v);
   const ls_attn_plan plan = plan_of(v, s);
   const ls_tensor *from = ls_trace_tensor(s->cascaded[p].out, "sparse_o"), *to = ls_trace_tensor(s->cascaded[p].out, "o_rot");
-  if (from == NULL || to == NULL || !ls_tensor_same_shape(from, to)) return LS_OK; /* judged as MISSING */
+  if (from == NULL || to == NULL || !ls_tensor_same_shape(from, to)) return LS_OK;         /* judged as MISSING */
+  if (from->ndim != 2 || from->dim[0] != plan.m || from->dim[1] != c->q_dim) return LS_OK; /* judged where it is made */
   ls_tensor cosine = {.data = NULL}, sine = {.data = NULL};
   ls_trace *memory = NULL, *bounds = NULL;
   ls_tensor turned, wide;

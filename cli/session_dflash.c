@@ -213,7 +213,8 @@ static ls_result same_rows(const session *v, const step_run *s, const ls_trace *
   result.count = 0;
   for (int i = 0; i < 2; i++) {
     const ls_tensor *rows = ls_trace_tensor(stages, stored[i][0]), *ring = ls_trace_tensor(state, stored[i][1]);
-    if (rows == NULL || ring == NULL || rows->ndim != 3 || rows->dim[1] != s->rows) continue; /* judged as MISSING */
+    if (rows == NULL || ring == NULL || rows->ndim != 3 || ring->ndim != 3 || rows->dim[0] != ring->dim[0] || rows->dim[1] != s->rows)
+      continue; /* judged as MISSING */
     for (int64_t l = 0; l < rows->dim[0]; l++) {
       const ls_tensor from = ls_tensor_at(rows, l), to = ls_tensor_at(ring, l);
       for (int64_t row = 0; row < s->rows; row++) {

@@ -211,9 +211,10 @@ const ls_trace *session_recorded_given(const session *v) {
 }
 
 /* Once for each path and mode, where it begins. */
-static ls_status tell_apart(session *v, session_recorded *r, ls_mode mode, int64_t step, ls_error *err) {
+static ls_status tell_apart(session *v, int p, ls_mode mode, int64_t step, ls_error *err) {
+  session_recorded *r = v->recorded[p];
   char line[320];
-  if (v->options->apart != NULL) *v->options->apart = true;
+  if (v->options->apart != NULL) v->options->apart[p] = true;
   if (r->told[mode]) return LS_OK;
   r->told[mode] = true;
   snprintf(
@@ -231,7 +232,7 @@ ls_status session_recorded_followed(session *v, step_run *s, ls_error *err) {
     session_recorded *r = v->recorded[p];
     if (r == NULL || r->step.lead_hash == s->lead_hash) continue;
     r->lead_apart = true;
-    LS_TRY(tell_apart(v, r, LS_CASCADED, s->step.number, err));
+    LS_TRY(tell_apart(v, p, LS_CASCADED, s->step.number, err));
   }
   return LS_OK;
 }
@@ -245,7 +246,7 @@ ls_status session_recorded_read(session *v, step_run *s, const ls_trace *from, l
   LS_TRY(ls_hash_trace(&s->given_hash, s->given, NULL, NULL, err));
   LS_TRY(ls_hash_trace(&s->from_hash, from, is_ring, v->config->layer, err));
   for (int p = 0; p < v->n_paths; p++)
-    if (v->recorded[p] != NULL && given_apart(v->recorded[p], s)) LS_TRY(tell_apart(v, v->recorded[p], LS_ISOLATED, s->step.number, err));
+    if (v->recorded[p] != NULL && given_apart(v->recorded[p], s)) LS_TRY(tell_apart(v, p, LS_ISOLATED, s->step.number, err));
   return LS_OK;
 }
 

@@ -132,6 +132,9 @@ static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stag
     } else if ((ta == NULL && !digest_a) || (tb == NULL && !digest_b)) {
       result.verdict = LS_MISSING;
       snprintf(result.note, sizeof result.note, "path %s did not record it", v->run[tb == NULL && !digest_b ? b : a].path->name);
+    } else if (by_layer && bound != NULL && bound->dim[0] != layers) { /* two recordings may agree on a shape that no stage has */
+      result.verdict = LS_FAIL;
+      snprintf(result.note, sizeof result.note, "expected %" PRId64 " layers, found %" PRId64, bound->dim[0], layers);
     } else if (digest_a || digest_b) {
       if (by_layer &&
           ((digest_a && da.hash.dim[0] != layers) || (digest_b && db.hash.dim[0] != layers) || (tb != NULL && tb->dim[0] != layers))) {

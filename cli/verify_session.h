@@ -28,7 +28,7 @@ typedef struct {
    * bound by the session to its fixture. */
   ls_trace_reader *recorded[LS_MAX_PATHS];
   const char *recorded_name[LS_MAX_PATHS];
-  bool *apart; /* set where a recorded path could not be held against all others, because it was given other values; NULL: not told */
+  bool *apart; /* of each path: set where a recorded one could not be judged in some step, having been given other values; NULL: not told */
   ls_recording *record; /* NULL: judge */
   int n_paths;
   bool may_drop_paths; /* a path that does not have the fixture's layer is left out with a note (auto) instead of stopping the file */
