@@ -117,6 +117,18 @@ static void expect_every_line(const char *text, const char *pair, const char *wo
   cr_expect_gt(lines, 4, "%s: %d lines in:\n%s", pair, lines, text);
 }
 
+/* Whether no stage of the pair was judged isolated, and some cascaded. */
+static void expect_not_isolated(const char *text, const char *pair) {
+  int cascaded = 0;
+  for (const char *line = text; line != NULL; line = strchr(line, '\n') != NULL ? strchr(line, '\n') + 1 : NULL) {
+    char stage[64], of[64], rest[256];
+    if (sscanf(line, " %63s %63s %255[^\n]", stage, of, rest) != 3 || strcmp(of, pair) != 0 || strncmp(rest, "FUSED", 5) == 0) continue;
+    cr_expect_eq(strncmp(rest, "NOT RUN", 7), 0, "%s %s: %s", stage, pair, rest);
+    cascaded += strstr(rest, "PASS") != NULL || strstr(rest, "SHARED") != NULL;
+  }
+  cr_expect_gt(cascaded, 4, "%s: %d lines in:\n%s", pair, cascaded, text);
+}
+
 /* ---- nothing wrong ---- */
 
 Test(verify_recorded, a_trace_against_itself_is_equal_in_bits) {
@@ -378,6 +390,7 @@ Test(verify_recorded, what_was_given_elsewhere_is_given_here) {
     cr_expect_eq(diff(f.fixture, &(sides){.file = {f.b, NULL}}, &text, &apart), LS_OK, "%s", text);
     cr_expect(apart, "%s", text);
     cr_expect_not_null(strstr(text, "path rec@A was given other values than the reference reads here, from step"), "%s", text);
+    expect_not_isolated(text, "ref-rec@A");
     free(text);
     cr_expect_eq(diff(f.fixture, &(sides){.file = {f.a, f.b}}, &text, &apart), LS_OK, "%s", text); /* but beside the trace they are here */
     cr_expect_not(apart, "%s", text);
@@ -387,6 +400,8 @@ Test(verify_recorded, what_was_given_elsewhere_is_given_here) {
     cr_expect_eq(diff(f.fixture, &(sides){.file = {f.a, f.b}}, &text, &apart), LS_OK, "%s", text);
     cr_expect(apart, "%s", text);
     cr_expect_not_null(strstr(text, "path rec@B was given other values"), "%s", text);
+    expect_not_isolated(text, "ref-rec@B");
+    expect_not_isolated(text, "rec@A-rec@B");
     free(text);
     end(&f);
   }
