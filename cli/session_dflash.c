@@ -71,7 +71,7 @@ static ls_status ring_by_digest(session *v, const step_run *s, const ls_stage *s
   for (int i = 0; i < 2; i++) {
     have[i] = session_is_digest(v, side[i]) && ls_digest_find(&digest[i], session_out(s, side[i], mode), stage->name);
     LS_TRY_OUT(ls_trace_new(&rows[i], "rows", err));
-    if (!have[i]) LS_TRY_OUT(session_ring_rows(v, s, stage, ring[i], rows[i], err));
+    if (!have[i]) LS_TRY_OUT(session_ring_rows(s, stage, ring[i], rows[i], err));
   }
   const ls_tensor *va = ls_trace_tensor(rows[0], stage->name), *vb = ls_trace_tensor(rows[1], stage->name);
   result->verdict = LS_MISSING;

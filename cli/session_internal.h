@@ -143,8 +143,7 @@ ls_status session_digest_path(session *v, const step_run *s, int p, ls_error *er
 
 /* Of a stage with is_ring: the slots that the step wrote, in the order of the rows, [layers, rows, width], added to `trace` under the
  * stage's name. Nothing is added where `ring` is NULL. */
-ls_status session_ring_rows(const session *v, const step_run *s, const ls_stage *stage, const ls_tensor *ring, ls_trace *trace,
-                            ls_error *err);
+ls_status session_ring_rows(const step_run *s, const ls_stage *stage, const ls_tensor *ring, ls_trace *trace, ls_error *err);
 
 /* ---- session_record.c: recording a path ---- */
 

@@ -78,7 +78,7 @@ static ls_status stages(session *v, const step_run *s, ls_mode mode, ls_trace **
     ls_status status = LS_OK;
     if (stage->is_ring) {
       status = ls_trace_new(&rows, "rows", err);
-      if (status == LS_OK) status = session_ring_rows(v, s, stage, t, rows, err);
+      if (status == LS_OK) status = session_ring_rows(s, stage, t, rows, err);
       t = ls_trace_tensor(rows, stage->name);
     }
     const ls_tensor *only = v->hooks->defined != NULL && !stage->is_ring ? v->hooks->defined(v, s, stage, mode) : NULL;

@@ -298,12 +298,10 @@ ls_status session_digest_path(session *v, const step_run *s, int p, ls_error *er
   return LS_OK;
 }
 
-ls_status session_ring_rows(const session *v, const step_run *s, const ls_stage *stage, const ls_tensor *ring, ls_trace *trace,
-                            ls_error *err) {
+ls_status session_ring_rows(const step_run *s, const ls_stage *stage, const ls_tensor *ring, ls_trace *trace, ls_error *err) {
   if (ring == NULL || s->rows == 0) return LS_OK;
-  const int64_t capacity = v->config->dflash.ring_capacity, layers = v->config->dflash.layers;
-  if (ring->ndim != 3 || ring->dim[0] != layers || ring->dim[1] != capacity || s->rows > capacity) return LS_OK; /* judged as MISSING */
-  const int64_t dim[] = {layers, s->rows, ring->dim[2]};
+  if (ring->ndim != 3 || s->rows > ring->dim[1]) return LS_OK; /* judged as MISSING */
+  const int64_t layers = ring->dim[0], capacity = ring->dim[1], dim[] = {layers, s->rows, ring->dim[2]};
   ls_tensor rows;
   LS_TRY(ls_trace_add(trace, stage->name, ring->dtype, 3, dim, &rows, err));
   for (int64_t l = 0; l < layers; l++) {

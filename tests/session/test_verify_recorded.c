@@ -18,8 +18,8 @@ typedef struct {
   const char *where, *row; /* how the place is named, and its row */
 } layer_case;
 
-static const layer_case layers[] = {{GOLDEN "dflash_refusals.h5", 0, "k_rope", 20, "channel", "layer 1 row"},
-                                    {GOLDEN "attn_v41_six_roles.h5", 24, "kv", 13, "channel", "row 0"}};
+static const layer_case layers[] = {{GOLDEN "dflash_refusals.h5", 26, "k_rope", 20, "channel", "layer 1 row"},
+                                    {GOLDEN "attn_v41_six_roles.h5", 18, "kv", 13, "channel", "row 0"}};
 enum { LAYERS = sizeof layers / sizeof *layers };
 
 /* Where the files of one test are. */
