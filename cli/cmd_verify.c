@@ -1,5 +1,6 @@
 /* lockstep verify: fixtures through every path, judged, reported. */
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +10,9 @@
 #include "../core/ls_output.h"
 #include "../core/ls_parallel.h"
 #include "cli.h"
-#include "verify_session.h"
+#include "verify_command.h"
 
-static const char help[] =
+static const char help_verify[] =
     "usage: lockstep verify [options] FIXTURE...\n"
     "\n"
     "  --path LIST             of ref, cuda, emu, auto (cuda where a device is present, else emu); default auto. The reference always "
@@ -50,6 +51,7 @@ enum {
   OPT_NONFINITE,
   OPT_TIMES,
   OPT_TRUST,
+  OPT_FIXTURE,
   OPT_HELP
 };
 
@@ -69,13 +71,15 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
                                              {"allow-nonfinite", no_argument, NULL, OPT_NONFINITE},
                                              {"times", no_argument, NULL, OPT_TIMES},
                                              {"trust", no_argument, NULL, OPT_TRUST},
+                                             {"fixture", required_argument, NULL, OPT_FIXTURE},
                                              {"help", no_argument, NULL, OPT_HELP},
                                              {NULL, 0, NULL, 0}};
 
 typedef struct {
+  const ls_verify_command *command;
   ls_verify_options verify;
   ls_report_options report;
-  const char *paths, *html, *json, *junit, *known_file;
+  const char *paths, *html, *json, *junit, *known_file, *fixture;
   bool calibrate;
   char repeat[512]; /* options of this run that a repeat must carry */
   char **known;
@@ -87,24 +91,29 @@ static void repeat_add(arguments *a, const char *option, const char *value) {
   snprintf(a->repeat + used, sizeof a->repeat - used, "%s--%s%s%s", used ? " " : "", option, value ? " " : "", value ? value : "");
 }
 
-static ls_status add_path(arguments *a, const char *name) {
+ls_status ls_cli_path(const char *name, const ls_path **path, ls_error *err) {
   ls_error why = {LS_OK, ""};
-  if (strcmp(name, "ref") == 0) return LS_OK; /* always there */
-  if (strcmp(name, "auto") == 0) a->verify.may_drop_paths = strcmp(a->paths, "auto") == 0;
   if (strcmp(name, "auto") == 0) name = ls_path_find("cuda") != NULL && ls_path_available("cuda", NULL) == LS_OK ? "cuda" : "emu";
-  if (strcmp(name, "cuda") != 0 && strcmp(name, "emu") != 0) {
-    fprintf(stderr, "lockstep: --path: expected ref, cuda, emu or auto, found '%s'\n", name);
-    return LS_USAGE;
+  *path = &ls_path_ref;
+  if (strcmp(name, "ref") == 0) return LS_OK;
+  if (strcmp(name, "cuda") != 0 && strcmp(name, "emu") != 0)
+    return ls_fail(err, LS_USAGE, "--path: expected ref, cuda, emu or auto, found '%s'", name);
+  *path = ls_path_find(name);
+  if (*path == NULL) return ls_fail(err, LS_UNAVAILABLE, "--path %s: this build holds no such path (built without nvcc)", name);
+  if (ls_path_available(name, &why) == LS_OK) return LS_OK;
+  return ls_fail(err, LS_UNAVAILABLE, "--path %s: %s", name, why.text);
+}
+
+static ls_status add_path(arguments *a, const char *name) {
+  const ls_path *path = NULL;
+  ls_error why = {LS_OK, ""};
+  if (strcmp(name, "auto") == 0) a->verify.may_drop_paths = strcmp(a->paths, "auto") == 0;
+  ls_status status = ls_cli_path(name, &path, &why);
+  if (status != LS_OK) {
+    fprintf(stderr, "lockstep: %s\n", why.text);
+    return status;
   }
-  const ls_path *path = ls_path_find(name);
-  if (path == NULL) {
-    fprintf(stderr, "lockstep: --path %s: this build holds no such path (built without nvcc)\n", name);
-    return LS_UNAVAILABLE;
-  }
-  if (ls_path_available(name, &why) != LS_OK) {
-    fprintf(stderr, "lockstep: --path %s: %s\n", name, why.text);
-    return LS_UNAVAILABLE;
-  }
+  if (path == &ls_path_ref) return LS_OK; /* always there */
   for (int i = 0; i < a->verify.n_paths; i++)
     if (a->verify.path[i] == path) return LS_OK;
   a->verify.path[a->verify.n_paths++] = path;
@@ -238,19 +247,35 @@ static ls_status parse(arguments *a, int argc, char **argv) {
       case OPT_TRUST:
         a->verify.trust = true;
         break;
+      case OPT_FIXTURE:
+        a->fixture = optarg;
+        break;
       case OPT_HELP:
-        fputs(help, stdout);
+        fputs(a->command->help, stdout);
         return LS_REFUSED;
       default:
-        fputs(help, stderr);
+        fputs(a->command->help, stderr);
         return LS_USAGE;
     }
   }
-  if (optind >= argc) {
-    fprintf(stderr, "lockstep verify: no fixture named\n%s", help);
-    return LS_USAGE;
-  }
   return LS_OK;
+}
+
+/* What one command takes and the other does not. */
+static ls_status check_words(const arguments *a, int operands) {
+  const bool diff = a->command->run != NULL;
+  const char *stranger = diff && a->paths != NULL  ? "--path"
+                         : diff && a->verify.times ? "--times"
+                         : !diff && a->fixture     ? "--fixture"
+                                                   : NULL;
+  if (stranger != NULL) {
+    fprintf(stderr, "lockstep %s: unknown option '%s'\n%s", a->command->name, stranger, a->command->help);
+  } else if (operands < a->command->least || operands > a->command->most) {
+    fprintf(stderr, "lockstep %s: %s\n%s", a->command->name, a->command->wanted, a->command->help);
+  } else {
+    return LS_OK;
+  }
+  return LS_USAGE;
 }
 
 static ls_status check_output(const char *option, const char *file) {
@@ -273,14 +298,23 @@ static ls_status write_files(const arguments *a, const ls_report *report, ls_err
   return json != LS_OK ? json : junit != LS_OK ? junit : html;
 }
 
-ls_status ls_cmd_verify(int argc, char **argv) {
+static ls_status verify_all(const arguments *a, ls_report *report, int n, char **files) {
+  for (int i = 0; i < n && !ls_interrupted; i++) {
+    ls_error why = {LS_OK, ""};
+    ls_verify_fixture(files[i], &a->verify, report, &why); /* what stopped it is in the report */
+  }
+  return LS_OK;
+}
+
+ls_status ls_verify_command_run(const ls_verify_command *command, int argc, char **argv) {
   arguments a;
   memset(&a, 0, sizeof a);
-  a.paths = "auto";
+  a.command = command;
   a.verify.only_step = -1;
   a.verify.interrupted = &ls_interrupted;
   a.verify.progress = isatty(STDERR_FILENO) != 0;
   a.report.program = "lockstep";
+  a.report.command = command->name;
   a.report.colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == NULL;
   struct winsize size;
   if (a.report.colour && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 80) a.report.width = size.ws_col;
@@ -289,22 +323,24 @@ ls_status ls_cmd_verify(int argc, char **argv) {
   ls_report *report = NULL;
   ls_status status = parse(&a, argc, argv);
   if (status == LS_REFUSED) return LS_OK; /* help was asked for */
+  if (status == LS_OK) status = check_words(&a, argc - optind);
+  const bool chooses = command->run == NULL;
+  if (chooses && a.paths == NULL) a.paths = "auto";
   if (status == LS_OK && a.known_file != NULL) status = read_known(&a);
   if (status == LS_OK) status = check_output("--json", a.json); /* now, not after the whole run */
   if (status == LS_OK) status = check_output("--junit", a.junit);
   if (status == LS_OK) status = check_output("--report", a.html);
-  if (status == LS_OK) status = choose_paths(&a);
+  if (status == LS_OK && chooses) status = choose_paths(&a);
   if (status != LS_OK) goto out;
-  repeat_add(&a, "path", a.paths);
+  if (chooses) repeat_add(&a, "path", a.paths);
+  if (a.fixture != NULL) repeat_add(&a, "fixture", a.fixture);
   a.report.repeat_options = a.repeat;
   a.report.known_failures = (const char *const *)a.known;
 
   status = ls_report_new(&report, &err);
-  for (int i = optind; i < argc && status == LS_OK; i++) {
-    ls_error why = {LS_OK, ""};
-    ls_verify_fixture(argv[i], &a.verify, report, &why); /* what stopped it is in the report */
-    if (ls_interrupted) break;
-  }
+  if (status == LS_OK)
+    status = chooses ? verify_all(&a, report, argc - optind, argv + optind)
+                     : command->run(&a.verify, &a.report, a.fixture, report, argv + optind, &err);
   const bool table = !a.calibrate || (status == LS_OK && ls_report_status(report, &a.report) != LS_OK);
   if (status == LS_OK && table) status = ls_report_text(report, &a.report, stdout, &err);
   if (status == LS_OK && a.calibrate) status = ls_report_calibrate(report, stdout, &err);
@@ -323,4 +359,10 @@ out:
   for (int i = 0; i < a.n_known; i++) free(a.known[i]);
   free(a.known);
   return status;
+}
+
+ls_status ls_cmd_verify(int argc, char **argv) {
+  static const ls_verify_command verify = {
+      .name = "verify", .help = help_verify, .least = 1, .most = INT_MAX, .wanted = "no fixture named"};
+  return ls_verify_command_run(&verify, argc, argv);
 }

@@ -13,6 +13,7 @@
 #include "../core/ls_parallel.h"
 #include "../layers/ls_path.h"
 #include "cli.h"
+#include "provenance.h"
 
 volatile sig_atomic_t ls_interrupted = 0;
 
@@ -43,7 +44,9 @@ static const char usage[] =
     "lockstep: runs the reference and the CUDA path of a layer side by side and names the first place where they part\n"
     "\n"
     "  lockstep verify [options] FIXTURE...   compare golden, reference and GPU path, stage by stage\n"
-    "  lockstep info FIXTURE...               what a fixture holds\n"
+    "  lockstep record [options] FIXTURE      what one path does with a fixture, into a file\n"
+    "  lockstep diff [options] A B            two recordings, or one and a path that runs here\n"
+    "  lockstep info FILE...                  what a fixture or a recording holds\n"
     "  lockstep gen dflash [options]          make a scenario\n"
     "  lockstep --version\n"
     "\n"
@@ -51,7 +54,7 @@ static const char usage[] =
     "3 bad fixture, 4 device or path not available, 5 internal error, 130 interrupted.\n";
 
 static void print_version(void) {
-  printf("lockstep %s\n%s\n", LS_VERSION, ls_gemm_library());
+  printf("lockstep %s (commit %s)\n%s\n", LS_VERSION, ls_provenance_commit(), ls_gemm_library());
   static const char *const names[] = {"emu", "cuda"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     ls_error why = {LS_OK, ""};
@@ -87,8 +90,11 @@ static void expect_room_for_blas(char **argv, bool multiplies) {
 
 static ls_status run_command(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
-  expect_room_for_blas(argv, strcmp(command, "verify") == 0 || strcmp(command, "gen") == 0);
+  const bool judges = strcmp(command, "verify") == 0 || strcmp(command, "record") == 0 || strcmp(command, "diff") == 0;
+  expect_room_for_blas(argv, judges || strcmp(command, "gen") == 0);
   if (strcmp(command, "verify") == 0) return ls_cmd_verify(argc - 1, argv + 1);
+  if (strcmp(command, "record") == 0) return ls_cmd_record(argc - 1, argv + 1);
+  if (strcmp(command, "diff") == 0) return ls_cmd_diff(argc - 1, argv + 1);
   if (strcmp(command, "info") == 0) return ls_cmd_info(argc - 1, argv + 1);
   if (strcmp(command, "gen") == 0) return ls_cmd_gen(argc - 1, argv + 1);
   if (strcmp(command, "--version") == 0) {

@@ -116,7 +116,8 @@ static ls_status total_of(ls_tensor *total, const session *v, const ls_tensor *s
 }
 
 /* The selection of one side as it is judged. Isolated, all sides chose by the scores that they were given; but the fixture by its own,
- * which differ from those by `bound` where it does not hold them. */
+ * which differ from those by `bound` where it does not hold them. Of a digest, whose scores are not kept, the reference's stand in: they
+ * differ by `bound` too. */
 static ls_status selection_of(selection *out, session *v, const step_run *s, int side, ls_mode mode, const char *what,
                               const ls_trace *bounds, ls_error *err) {
   memset(out, 0, sizeof *out);
@@ -125,9 +126,10 @@ static ls_status selection_of(selection *out, session *v, const step_run *s, int
   out->of.idx = ls_trace_tensor(trace, what);
   out->of.score = mode == LS_ISOLATED ? ls_trace_tensor(s->given, "index_score") : ls_trace_tensor(trace, "index_score");
   if (side < 0 && own == NULL) out->of.score = ls_trace_tensor(s->given, "index_score");
+  if (out->of.score == NULL && session_is_digest(v, side)) out->of.score = ls_trace_tensor(s->cascaded[0].out, "index_score");
   if (out->of.score == NULL) return ls_fail(err, LS_INTERNAL, "step %" PRId64 ": a selection without scores", s->step.number);
   const bool off = mode == LS_CASCADED || (side < 0 && own == NULL);
-  if (!off || bound == NULL) return LS_OK;
+  if (!off || bound == NULL || !ls_tensor_same_shape(out->of.score, bound)) return LS_OK; /* another shape is told by the comparison */
   LS_TRY(total_of(&out->bound, v, out->of.score, bound, err));
   out->of.bound = &out->bound;
   return LS_OK;
@@ -348,7 +350,8 @@ static ls_status judge_published(session *v, const step_run *s, int p, ls_error 
 
 static void compare_stored(ls_result *result, const char *stage, const ls_tensor *rows, int64_t row, const ls_tensor *store, int64_t at,
                            const char *name) {
-  bool same = store != NULL && at < store->dim[0] && store->ndim == 2 && store->dim[1] == rows->dim[1];
+  bool same =
+      store != NULL && at < store->dim[0] && store->ndim == 2 && rows->ndim == 2 && row < rows->dim[0] && store->dim[1] == rows->dim[1];
   if (same) {
     const ls_tensor a = ls_tensor_slice(rows, 0, row, 1), b = ls_tensor_slice(store, 0, at, 1);
     same = ls_tensor_same_bytes(&a, &b);
@@ -428,6 +431,7 @@ static ls_status judge_untraced(session *v, const step_run *s, int p, ls_error *
   ls_trace *after = NULL;
   bool refused = false;
   ls_status status;
+  if (v->recorded[p] != NULL) return session_recorded_property(v, s, p, "untraced", err);
   LS_TRY_OUT(ls_run_sequence(&v->run[p], &step, 1, r->before, &after, &refused, err));
   ls_result result = session_fact(!refused);
   if (refused) snprintf(result.note, sizeof result.note, "refused untraced, done traced");
@@ -452,6 +456,7 @@ out:
 static ls_status judge_split(session *v, const step_run *s, int p, ls_error *err) {
   enum { MOST = 16 };
   if (s->step.start_pos != 0 || s->rows < 2 || s->rows > MOST || plan_of(v, s).ratio != 0) return LS_OK;
+  if (v->recorded[p] != NULL) return session_recorded_property(v, s, p, "split", err);
   ls_step step[MOST];
   const ls_step *steps[MOST];
   ls_tensor rows[MOST];
@@ -508,7 +513,8 @@ static ls_status judge_turned(session *v, const step_run *s, int p, ls_error *er
   const ls_attn_config *c = config_of(v);
   const ls_attn_plan plan = plan_of(v, s);
   const ls_tensor *from = ls_trace_tensor(s->cascaded[p].out, "sparse_o"), *to = ls_trace_tensor(s->cascaded[p].out, "o_rot");
-  if (from == NULL || to == NULL || !ls_tensor_same_shape(from, to)) return LS_OK; /* judged as MISSING */
+  if (from == NULL || to == NULL || !ls_tensor_same_shape(from, to)) return LS_OK;         /* judged as MISSING */
+  if (from->ndim != 2 || from->dim[0] != plan.m || from->dim[1] != c->q_dim) return LS_OK; /* judged where it is made */
   ls_tensor cosine = {.data = NULL}, sine = {.data = NULL};
   ls_trace *memory = NULL, *bounds = NULL;
   ls_tensor turned, wide;
@@ -554,6 +560,7 @@ static ls_status attn_expected(session *v, const step_run *s, ls_error *err) { r
 static ls_status attn_path(session *v, const step_run *s, int p, ls_error *err) {
   const ls_run_result *r = &s->cascaded[p];
   ls_result result;
+  if (session_is_digest(v, p)) return session_digest_path(v, s, p, err);
   LS_TRY(session_judge_refusal(v, s, p, err));
   judge_write_set(v, s, r, &result);
   LS_TRY(session_property(v, s, "write-set", p, &result, err));

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../compare/ls_compare_digest.h"
 #include "../core/ls_numeric.h"
 #include "../core/ls_ring.h"
 #include "../layers/ls_dflash.h"
@@ -77,6 +78,41 @@ static void explain_ring(session *v, const step_run *s, const ls_stage *stage, i
   session_explain(v, s, a, b, mode, NULL, &args, result);
 }
 
+/* Of a side without values: what the step wrote, as the rows that were written. */
+static ls_status ring_by_digest(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_tensor *ta,
+                                const ls_tensor *tb, ls_result *result, ls_error *err) {
+  const bool written = s->step.op == LS_OP_CONTEXT_WRITE;
+  const char *from = stage->name[0] == 'v' ? "v_proj" : "k_rope";
+  ls_trace *rows[2] = {NULL, NULL};
+  ls_digest digest[2];
+  ls_status status;
+  const int side[2] = {a, b};
+  const ls_tensor *ring[2] = {ta, tb};
+  bool have[2];
+  for (int i = 0; i < 2; i++) {
+    have[i] = session_is_digest(v, side[i]) && ls_digest_find(&digest[i], session_out(s, side[i], mode), stage->name);
+    LS_TRY_OUT(ls_trace_new(&rows[i], "rows", err));
+    if (!have[i]) LS_TRY_OUT(session_ring_rows(s, stage, ring[i], rows[i], err));
+  }
+  const ls_tensor *va = ls_trace_tensor(rows[0], stage->name), *vb = ls_trace_tensor(rows[1], stage->name);
+  result->verdict = LS_MISSING;
+  if ((!have[0] && va == NULL) || (!have[1] && vb == NULL)) goto out;
+  const ls_digest_args args = {.stage = ls_stage_find(v->config->layer, from),
+                               .type = v->config->act,
+                               .a = va,
+                               .b = vb,
+                               .digest_a = &digest[0],
+                               .digest_b = &digest[1],
+                               .bound = written ? ls_trace_tensor(s->bounds, from) : NULL,
+                               .steps = written ? ls_stage_find(v->config->layer, from)->steps : 0,
+                               .names = places(v, s)};
+  ls_compare_digest(result, &args);
+out:
+  ls_trace_free(rows[0]);
+  ls_trace_free(rows[1]);
+  return status;
+}
+
 /* A whole ring, slot by slot: against the fixture's (a -1) or another path's. */
 static ls_status dflash_ring(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, ls_error *err) {
   const ls_run_result *side_b = mode == LS_CASCADED ? &s->cascaded[b] : &s->isolated[b];
@@ -95,6 +131,9 @@ static ls_status dflash_ring(session *v, const step_run *s, const ls_stage *stag
   if (a < 0 && ta == NULL) {
     if (s->rows == 0) return LS_OK; /* nothing was written, nothing is owed */
     result.verdict = LS_NOT_HELD;
+  } else if (session_is_digest(v, a) || session_is_digest(v, b)) {
+    if (s->rows == 0) return LS_OK; /* whether a refused step wrote is a property, as it was recorded */
+    LS_TRY(ring_by_digest(v, s, stage, a, b, mode, ta, tb, &result, err));
   } else if (ta == NULL || tb == NULL) {
     result.verdict = LS_MISSING;
   } else if (expected != NULL && expected->has_tolerance) {
@@ -105,8 +144,8 @@ static ls_status dflash_ring(session *v, const step_run *s, const ls_stage *stag
     ls_compare_ring_slots(&result, &v->detail->ring, v->history[0], stage, v->config->act, stage->name[0] == 'v', ta, tb);
   } else {
     ls_compare_ring(&result, v->history[0], stage, v->config->act, stage->name[0] == 'v', ta, tb, 0, 0);
-    if (result.verdict == LS_FAIL) explain_ring(v, s, stage, a, b, mode, ta, tb, &result);
   }
+  if (result.verdict == LS_FAIL) explain_ring(v, s, stage, a, b, mode, ta, tb, &result);
   return session_add_stage(v, s, stage, -1, pair, mode, &result, err);
 }
 
@@ -199,7 +238,8 @@ static ls_result same_rows(const session *v, const step_run *s, const ls_trace *
   result.count = 0;
   for (int i = 0; i < 2; i++) {
     const ls_tensor *rows = ls_trace_tensor(stages, stored[i][0]), *ring = ls_trace_tensor(state, stored[i][1]);
-    if (rows == NULL || ring == NULL || rows->ndim != 3 || rows->dim[1] != s->rows) continue; /* judged as MISSING */
+    if (rows == NULL || ring == NULL || rows->ndim != 3 || ring->ndim != 3 || rows->dim[0] != ring->dim[0] || rows->dim[1] != s->rows)
+      continue; /* judged as MISSING */
     for (int64_t l = 0; l < rows->dim[0]; l++) {
       const ls_tensor from = ls_tensor_at(rows, l), to = ls_tensor_at(ring, l);
       for (int64_t row = 0; row < s->rows; row++) {
@@ -241,6 +281,7 @@ static ls_status judge_untraced(session *v, const step_run *s, int p, ls_error *
   ls_trace *after = NULL;
   bool refused = false;
   ls_status status;
+  if (v->recorded[p] != NULL) return session_recorded_property(v, s, p, "untraced", err);
   LS_TRY_OUT(ls_run_sequence(&v->run[p], &step, 1, s->cascaded[p].before, &after, &refused, err));
   ls_result result = session_fact(false);
   if (refused) {
@@ -283,6 +324,7 @@ static ls_status judge_rewrites(session *v, const step_run *s, int p, const char
   ls_trace *after = NULL;
   bool refused = false;
   ls_status status;
+  if (v->recorded[p] != NULL) return session_recorded_property(v, s, p, property, err);
   LS_TRY_OUT(ls_run_sequence(&v->run[p], steps, 2 * n, from, &after, &refused, err));
   ls_result result = session_fact(false);
   if (refused) {
@@ -328,6 +370,7 @@ out:
 }
 
 static ls_status dflash_path(session *v, const step_run *s, int p, ls_error *err) {
+  if (session_is_digest(v, p)) return session_digest_path(v, s, p, err);
   LS_TRY(judge_operation(v, s, p, err));
   if (p > 0) LS_TRY(judge_state(v, s, p, err));
   return judge_invariance(v, s, p, err);

@@ -25,7 +25,7 @@ static bool affordable(const ls_trace *weights, int64_t *bytes) {
 }
 
 ls_status session_drift_open(session *v, const ls_trace *start, ls_error *err) {
-  if (v->hooks->drift == NULL || v->options->options.precision != LS_PRECISION_ACT || !session_wanted(v, "drift", -1)) return LS_OK;
+  if (v->hooks->drift == NULL || v->options->record != NULL || v->options->options.precision != LS_PRECISION_ACT || !session_wanted(v, "drift", -1)) return LS_OK;
   int64_t bytes;
   char line[160];
   if (!affordable(v->weights, &bytes)) {

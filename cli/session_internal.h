@@ -8,6 +8,7 @@
 
 typedef struct session session;
 typedef struct step_run step_run;
+typedef struct session_recorded session_recorded; /* session_recorded.c */
 
 /* What a session asks of a layer. */
 typedef struct {
@@ -97,7 +98,8 @@ struct session {
   const ls_config *config;
   const ls_trace *weights;
   ls_run run[LS_MAX_PATHS];
-  ls_ring_history **history; /* dflash: one; attn_v41: one a layer */
+  session_recorded *recorded[LS_MAX_PATHS]; /* NULL: the path runs here */
+  ls_ring_history **history;                /* dflash: one; attn_v41: one a layer */
   int64_t n_history;
   /* attn_v41: where isolated steps start: the reference's state with the fixture's values stored in place of its own; and what states may
    * be off by: cascaded, and the fixture's against `isolated` */
@@ -128,6 +130,7 @@ struct step_run {
   ls_trace *exact[LS_MAX_PATHS]; /* beside each path, the stages of hooks->drift in double */
   ls_trace *bounds;              /* cascaded: everything carried */
   ls_trace *golden_bounds;       /* isolated, golden-ref */
+  uint64_t given_hash, from_hash, lead_hash; /* of all that runs read, where something is recorded */
 };
 
 /* ---- verify_session.c ---- */
@@ -151,6 +154,43 @@ ls_status session_drift_open(session *v, const ls_trace *start, ls_error *err);
 ls_status session_drift_step(session *v, step_run *s, ls_error *err); /* after all paths ran cascaded: fills s->exact */
 ls_status session_judge_drift(session *v, const step_run *s, int p, ls_error *err);
 void session_drift_close(session *v);
+/* ---- session_recorded.c: paths that were recorded ---- */
+
+/* Path v->n_paths is a recorded one. */
+ls_status session_recorded_open(session *v, ls_trace_reader *reader, const char *name, const ls_trace *start, ls_error *err);
+ls_status session_recorded_load(session *v, int64_t i, ls_error *err); /* step i of all of them */
+
+/* What all paths must follow, and be given, for a recorded one to be comparable; the latter NULL where nothing says. */
+ls_status session_recorded_lead(session *v, step_run *s, ls_error *err);
+const ls_trace *session_recorded_given(const session *v);
+
+/* Hashes of what the runs of this step follow and read; nothing where nothing is recorded. */
+ls_status session_recorded_followed(session *v, step_run *s, ls_error *err);
+ls_status session_recorded_read(session *v, step_run *s, const ls_trace *from, ls_error *err);
+
+/* In place of ls_run_step. */
+ls_status session_recorded_step(session *v, step_run *s, int p, ls_mode mode, const ls_trace *from, ls_run_result *result, ls_error *err);
+
+/* Why the two sides cannot be held against each other in this step; NULL: they can. */
+const char *session_recorded_apart(const session *v, const step_run *s, int a, int b, ls_mode mode);
+
+/* A property that needs the path itself, as it was recorded; NOT RUN where nothing was. */
+ls_status session_recorded_property(session *v, const step_run *s, int p, const char *property, ls_error *err);
+
+/* Whether side p (-1: the fixture) has no values, only a digest; and then the properties of its step. */
+bool session_is_digest(const session *v, int p);
+ls_status session_digest_path(session *v, const step_run *s, int p, ls_error *err);
+
+/* Of a stage with is_ring: the slots that the step wrote, in the order of the rows, [layers, rows, width], added to `trace` under the
+ * stage's name. Nothing is added where `ring` is NULL. */
+ls_status session_ring_rows(const step_run *s, const ls_stage *stage, const ls_tensor *ring, ls_trace *trace, ls_error *err);
+
+/* ---- session_record.c: recording a path ---- */
+
+ls_status session_record_begin(session *v, const ls_trace *start, ls_error *err);
+ls_status session_record_step(session *v, step_run *s, ls_error *err); /* after all runs of the step */
+void session_record_property(session *v, const char *property, const ls_result *result);
+ls_status session_record_end(session *v, ls_status status, ls_error *err); /* commits where status is LS_OK. The status to return */
 
 /* ---- session_stage.c ---- */
 

@@ -158,11 +158,20 @@ static void count_time(session *v, const step_run *s) {
   }
 }
 
+static ls_status run_step(session *v, step_run *s, int p, ls_mode mode, const ls_trace *from, ls_error *err) {
+  ls_run_result *result = mode == LS_CASCADED ? &s->cascaded[p] : &s->isolated[p];
+  if (v->recorded[p] != NULL) return session_recorded_step(v, s, p, mode, from, result, err);
+  return ls_run_step(&v->run[p], &s->step, from, mode == LS_CASCADED ? s->lead : s->given, true, result, err);
+}
+
 static ls_status run_cascaded(session *v, step_run *s, ls_error *err) {
   for (int p = 0; p < v->n_paths; p++) {
     if (p <= 1 && v->hooks->lead != NULL) LS_TRY(v->hooks->lead(v, s, err)); /* the fixture's, then also the reference's */
-    LS_TRY(ls_run_step(&v->run[p], &s->step, NULL, s->lead, true, &s->cascaded[p], err));
+    if (p == 0) LS_TRY(session_recorded_lead(v, s, err));
+    LS_TRY(run_step(v, s, p, LS_CASCADED, NULL, err));
   }
+  if (v->options->record != NULL && v->n_paths == 1 && v->hooks->lead != NULL) LS_TRY(v->hooks->lead(v, s, err)); /* for whoever follows */
+  LS_TRY(session_recorded_followed(v, s, err));
   return v->hooks->written(v, s, err);
 }
 
@@ -170,17 +179,19 @@ static ls_status run_cascaded(session *v, step_run *s, ls_error *err) {
  * cascaded run they would not belong to the fixture's. */
 static ls_status run_isolated(session *v, step_run *s, ls_error *err) {
   const ls_trace *from = v->isolated != NULL ? v->isolated : s->cascaded[0].before;
-  LS_TRY(overlay(v, s, s->step.expect, NULL, true, &s->golden, err));
+  const ls_trace *recorded = session_recorded_given(v);
+  LS_TRY(overlay(v, s, s->step.expect, recorded, true, &s->golden, err));
   LS_TRY(ls_run_step(&v->run[0], &s->step, from, s->golden, true, &s->isolated[0], err));
   if (s->isolated[0].status != LS_OK)
     return ls_fail(err, LS_INTERNAL, "step %" PRId64 ": refused in isolation: %s", s->step.number, s->isolated[0].why.text);
-  LS_TRY(overlay(v, s, s->step.expect, s->isolated[0].out, true, &s->given, err));
+  LS_TRY(overlay(v, s, s->step.expect, recorded != NULL ? recorded : s->isolated[0].out, true, &s->given, err));
   if (v->options->options.precision == LS_PRECISION_F64) { /* what it gave away was rounded: it reads that too */
     s->unrounded = s->isolated[0];
     memset(&s->isolated[0], 0, sizeof s->isolated[0]);
     LS_TRY(ls_run_step(&v->run[0], &s->step, from, s->given, true, &s->isolated[0], err));
   }
-  for (int p = 1; p < v->n_paths; p++) LS_TRY(ls_run_step(&v->run[p], &s->step, from, s->given, true, &s->isolated[p], err));
+  LS_TRY(session_recorded_read(v, s, from, err));
+  for (int p = 1; p < v->n_paths; p++) LS_TRY(run_step(v, s, p, LS_ISOLATED, from, err));
   return LS_OK;
 }
 
@@ -189,6 +200,7 @@ static ls_status run_paths(session *v, step_run *s, ls_error *err) {
   LS_TRY(session_drift_step(v, s, err));
   if (!s->staged) return LS_OK;
   count_time(v, s);
+  if (v->options->record != NULL) return run_isolated(v, s, err); /* bounds are for those who judge */
   LS_TRY(overlay(v, s, s->cascaded[0].out, NULL, false, &s->values, err));
   carry_arg all = {.v = v, .s = s, .everything = true}, golden = {.v = v, .s = s, .a = -1, .b = 0};
   LS_TRY(evaluate_bounds(&all, &s->bounds, err));
@@ -199,9 +211,11 @@ static ls_status run_paths(session *v, step_run *s, ls_error *err) {
 /* After the step was judged: what the next one starts from. */
 static ls_status move_on(session *v, step_run *s, ls_error *err) {
   if (!s->staged || v->config->layer->state_bounds == NULL) return LS_OK;
-  carry_arg all = {.v = v, .s = s, .everything = true}, golden = {.v = v, .s = s, .a = -1, .b = 0};
-  LS_TRY(carry_state_bounds(&all, s->bounds, &v->cascaded_bounds, err));
-  if (v->has_expected) LS_TRY(carry_state_bounds(&golden, s->golden_bounds, &v->golden_bounds, err));
+  if (v->options->record == NULL) {
+    carry_arg all = {.v = v, .s = s, .everything = true}, golden = {.v = v, .s = s, .a = -1, .b = 0};
+    LS_TRY(carry_state_bounds(&all, s->bounds, &v->cascaded_bounds, err));
+    if (v->has_expected) LS_TRY(carry_state_bounds(&golden, s->golden_bounds, &v->golden_bounds, err));
+  }
   ls_trace_free(v->isolated);
   v->isolated = s->isolated[0].after;
   s->isolated[0].after = NULL;
@@ -252,7 +266,13 @@ static ls_status verify_step(session *v, int64_t i, ls_error *err) {
   memset(&s, 0, sizeof s);
   ls_status status;
   LS_TRY_OUT(ls_fixture_load_step(v->fixture, i, &s.step, err));
+  LS_TRY_OUT(session_recorded_load(v, i, err));
   LS_TRY_OUT(run_paths(v, &s, err));
+  if (v->options->record != NULL) {
+    LS_TRY_OUT(session_record_step(v, &s, err));
+    status = move_on(v, &s, err);
+    goto out;
+  }
   LS_TRY_OUT(v->hooks->remember(v, &s, err));
   if (v->options->only_step < 0 || v->options->only_step == s.step.number) {
     if (s.staged) LS_TRY_OUT(note_nonfinite(v, &s, err));
@@ -271,6 +291,10 @@ out:
 
 static ls_status open_paths(session *v, const ls_trace *start, ls_error *err) {
   for (int p = 0; p < v->options->n_paths; p++) {
+    if (v->options->recorded[p] != NULL) {
+      LS_TRY(session_recorded_open(v, v->options->recorded[p], v->options->recorded_name[p], start, err));
+      continue;
+    }
     ls_path_options options = v->options->options;
     if (p > 0) options.precision = LS_PRECISION_ACT;
     ls_error why = {LS_OK, ""};
@@ -368,7 +392,9 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
     v.hooks = v.config->layer == &ls_layer_attn_v41 ? &session_attn : &session_dflash;
     status = open_paths(&v, start, &why);
   }
+  if (status == LS_OK && options->record != NULL) status = session_record_begin(&v, start, &why);
   if (status == LS_OK) status = verify_steps(&v, file, &why);
+  if (options->record != NULL) status = session_record_end(&v, status, &why);
   if (status == LS_OK && options->times) status = note_times(&v, &why);
   if (options->progress) fprintf(stderr, "\r\033[K");
   if (status != LS_OK) {

@@ -6,12 +6,30 @@
 
 #include "../compare/ls_report.h"
 #include "../fixtures/ls_fixture.h"
+#include "../fixtures/ls_trace_file.h"
 #include "../layers/ls_path.h"
 
 enum { LS_MAX_PATHS = 4 };
 
+/* What the last path does is written to a file, and nothing is judged. */
+typedef struct {
+  const char *file;
+  bool digest; /* hashes and statistics of rows in place of values */
+  const ls_trace_about *about;
+  int64_t steps;             /* written */
+  int properties_failing;    /* of the path, in all steps */
+  ls_trace_writer *writer;   /* the session's own */
+  ls_trace_step *step_being; /* likewise */
+} ls_recording;
+
 typedef struct {
   const ls_path *path[LS_MAX_PATHS]; /* path[0] is the reference: bounds are evaluated from its values */
+  /* Where it is not NULL, path p is what this trace recorded, under the name recorded_name[p], and path[p] is not looked at. Opened, and
+   * bound by the session to its fixture. */
+  ls_trace_reader *recorded[LS_MAX_PATHS];
+  const char *recorded_name[LS_MAX_PATHS];
+  bool *apart; /* of each path: set where a recorded one could not be judged in some step, having been given other values; NULL: not told */
+  ls_recording *record; /* NULL: judge */
   int n_paths;
   bool may_drop_paths; /* a path that does not have the fixture's layer is left out with a note (auto) instead of stopping the file */
   ls_path_options options;

@@ -43,6 +43,7 @@ if(LOCKSTEP_STATIC) # what libpng.a needs beside itself
   mark_as_advanced(LOCKSTEP_png_z)
   target_link_libraries(lockstep_png INTERFACE ${LOCKSTEP_png_z} m)
 endif()
+lockstep_dependency(xxhash HEADER xxhash.h LIBRARY xxhash)
 
 # always the static one: 10 KB, and a carried binary needs no Boost
 lockstep_dependency(fcontext HEADER boost/context/detail/fcontext.hpp LIBRARY libboost_context.a boost_context)

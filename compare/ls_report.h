@@ -49,8 +49,10 @@ typedef struct {
   /* "FILE:STAGE.SUB:PAIR", "FILE:STAGE:PAIR" (every sub) or "FILE:PROPERTY:PATH", FILE without folders, or globs of them; NULL-terminated,
    * or NULL */
   const char *const *known_failures;
-  const char *program;        /* "lockstep", for the command that repeats a finding */
-  const char *repeat_options; /* options of this run to be repeated: "--path emu --threads 2" */
+  const char *program;         /* "lockstep", for the command that repeats a finding */
+  const char *command;         /* of it, the one that made this report; NULL: "verify" */
+  const char *const *operands; /* what stands behind its options, NULL-terminated; NULL: the section's file */
+  const char *repeat_options;  /* options of this run to be repeated: "--path emu --threads 2" */
   bool colour;
   int width; /* columns of the terminal; 0: 120 */
 } ls_report_options;

@@ -259,11 +259,15 @@ static void quote(char *buf, size_t size, const char *word) {
 char *report_repeat(char *buf, size_t size, const report_file *file, const ls_report_options *options, const char *stage, int64_t sub,
                     int64_t step) {
   char name[LS_NAME_MAX + 32], path[1024], select[LS_NAME_MAX + 48] = "";
-  quote(path, sizeof path, file->file);
   if (stage) snprintf(select, sizeof select, " --stage %s", report_stage_name(name, sizeof name, stage, sub));
   const char *repeat = options->repeat_options ? options->repeat_options : "";
-  snprintf(buf, size, "%s verify%s%s%s --step %lld %s", options->program ? options->program : "lockstep", *repeat ? " " : "", repeat,
-           select, (long long)step, path);
+  size_t used = (size_t)snprintf(buf, size, "%s %s%s%s%s --step %lld", options->program ? options->program : "lockstep",
+                                 options->command ? options->command : "verify", *repeat ? " " : "", repeat, select, (long long)step);
+  const char *const own[] = {file->file, NULL};
+  for (const char *const *word = options->operands ? options->operands : own; *word && used < size; word++) {
+    quote(path, sizeof path, *word);
+    used += (size_t)snprintf(buf + used, size - used, " %s", path);
+  }
   return buf;
 }
 

@@ -1,0 +1,22 @@
+# What the binary says of where it comes from, as it was when the build was configured: cli/provenance.c.
+find_package(Git QUIET)
+set(commit unknown)
+if(Git_FOUND)
+  execute_process(COMMAND ${GIT_EXECUTABLE} -C ${CMAKE_SOURCE_DIR} describe --always --dirty
+    OUTPUT_VARIABLE described OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+  if(NOT failed)
+    set(commit ${described})
+  endif()
+endif()
+string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
+set(flags "${CMAKE_BUILD_TYPE}: ${CMAKE_C_FLAGS} ${CMAKE_C_FLAGS_${build_type}} -ffp-contract=off")
+string(REGEX REPLACE " +" " " flags "${flags}")
+set(compiler "${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}")
+if(LOCKSTEP_HAVE_CUDA)
+  set(compiler "${compiler}, nvcc ${CMAKE_CUDA_COMPILER_VERSION}")
+  list(JOIN CMAKE_CUDA_ARCHITECTURES " " architectures)
+  set(flags "${flags}, cuda ${architectures}")
+endif()
+string(REPLACE "\"" "" flags "${flags}")
+set_source_files_properties(${CMAKE_SOURCE_DIR}/cli/provenance.c PROPERTIES COMPILE_DEFINITIONS
+  "LS_COMMIT=\"${commit}\";LS_COMPILER=\"${compiler}\";LS_COMPILE_FLAGS=\"${flags}\"")
