@@ -9,19 +9,23 @@
 #include "../core/ls_output.h"
 #include "../core/ls_parallel.h"
 #include "cli.h"
+#include "path_list.h"
 #include "verify_session.h"
 
 static const char help[] =
     "usage: lockstep verify [options] FIXTURE...\n"
     "\n"
-    "  --path LIST             of ref, cuda, emu, auto (cuda where a device is present, else emu); default auto. The reference always "
-    "runs\n"
+    "  --path LIST             of ref, cuda, emu, auto (cuda where a device is present, else emu), a library of yours (./libmine.so) or\n"
+    "                          another build's path (FOLDER/lockstep:cuda); default auto. The reference always runs\n"
     "  --stage GLOB            judge only matching stages and properties: k_rope, k_rope.3, 'k_*', write-set\n"
     "  --step N                judge only step N (earlier ones run, unjudged)\n"
     "  --precision act|f64     of the reference: the contract's rounding points, or double without them (default act)\n"
     "  --threads N             of the reference and the emulator together with their BLAS (default: all cores)\n"
     "  --emu-schedule SEED     run the emulator's threads in a random order between rendezvous points\n"
     "  --device N              CUDA device (default 0)\n"
+    "  --isolate               run cuda and emu in a child process too, as libraries always are\n"
+    "  --timeout SECONDS       a call of a path in a child process may take (default 120)\n"
+    "  --memory MIB            address space of a child process beside what it starts with (default: no limit)\n"
     "  --json FILE             the report as JSON (docs/report.schema.json)\n"
     "  --known-failures FILE   one FIXTURE:STAGE[.LAYER]:PAIR a line (globs, # comments): these may fail, and must not pass\n"
     "  --allow-mistrusted      MISTRUSTED, MISSING and nothing compared do not fail\n"
@@ -37,6 +41,9 @@ enum {
   OPT_THREADS,
   OPT_SCHEDULE,
   OPT_DEVICE,
+  OPT_ISOLATE,
+  OPT_TIMEOUT,
+  OPT_MEMORY,
   OPT_JSON,
   OPT_KNOWN,
   OPT_MISTRUSTED,
@@ -53,6 +60,9 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
                                              {"threads", required_argument, NULL, OPT_THREADS},
                                              {"emu-schedule", required_argument, NULL, OPT_SCHEDULE},
                                              {"device", required_argument, NULL, OPT_DEVICE},
+                                             {"isolate", no_argument, NULL, OPT_ISOLATE},
+                                             {"timeout", required_argument, NULL, OPT_TIMEOUT},
+                                             {"memory", required_argument, NULL, OPT_MEMORY},
                                              {"json", required_argument, NULL, OPT_JSON},
                                              {"known-failures", required_argument, NULL, OPT_KNOWN},
                                              {"allow-mistrusted", no_argument, NULL, OPT_MISTRUSTED},
@@ -65,8 +75,9 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
 typedef struct {
   ls_verify_options verify;
   ls_report_options report;
+  ls_path_list list;
   const char *paths, *json, *known_file;
-  char repeat[512]; /* options of this run that a repeat must carry */
+  char repeat[1024]; /* options of this run that a repeat must carry */
   char **known;
   int n_known;
 } arguments;
@@ -76,40 +87,11 @@ static void repeat_add(arguments *a, const char *option, const char *value) {
   snprintf(a->repeat + used, sizeof a->repeat - used, "%s--%s%s%s", used ? " " : "", option, value ? " " : "", value ? value : "");
 }
 
-static ls_status add_path(arguments *a, const char *name) {
-  ls_error why = {LS_OK, ""};
-  if (strcmp(name, "ref") == 0) return LS_OK; /* always there */
-  if (strcmp(name, "auto") == 0) a->verify.may_drop_paths = strcmp(a->paths, "auto") == 0;
-  if (strcmp(name, "auto") == 0) name = ls_path_find("cuda") != NULL && ls_path_available("cuda", NULL) == LS_OK ? "cuda" : "emu";
-  if (strcmp(name, "cuda") != 0 && strcmp(name, "emu") != 0) {
-    fprintf(stderr, "lockstep: --path: expected ref, cuda, emu or auto, found '%s'\n", name);
-    return LS_USAGE;
-  }
-  const ls_path *path = ls_path_find(name);
-  if (path == NULL) {
-    fprintf(stderr, "lockstep: --path %s: this build holds no such path (built without nvcc)\n", name);
-    return LS_UNAVAILABLE;
-  }
-  if (ls_path_available(name, &why) != LS_OK) {
-    fprintf(stderr, "lockstep: --path %s: %s\n", name, why.text);
-    return LS_UNAVAILABLE;
-  }
-  for (int i = 0; i < a->verify.n_paths; i++)
-    if (a->verify.path[i] == path) return LS_OK;
-  a->verify.path[a->verify.n_paths++] = path;
-  return LS_OK;
-}
-
 static ls_status choose_paths(arguments *a) {
-  char list[128];
-  if (strlen(a->paths) >= sizeof list) {
-    fprintf(stderr, "lockstep: --path: the list is too long\n");
-    return LS_USAGE;
-  }
-  strcpy(list, a->paths);
-  a->verify.path[a->verify.n_paths++] = &ls_path_ref;
-  char *rest = list;
-  for (char *name = strsep(&rest, ","); name != NULL; name = strsep(&rest, ",")) LS_TRY(add_path(a, name));
+  LS_TRY(ls_path_list_add(&a->list, "--path", a->paths));
+  memcpy(a->verify.path, a->list.path, sizeof a->verify.path);
+  a->verify.n_paths = a->list.n;
+  a->verify.may_drop_paths = a->list.may_drop;
   return LS_OK;
 }
 
@@ -198,6 +180,20 @@ static ls_status parse(arguments *a, int argc, char **argv) {
         a->verify.options.device = (int)value;
         repeat_add(a, "device", optarg);
         break;
+      case OPT_ISOLATE:
+        a->list.isolate = true;
+        repeat_add(a, "isolate", NULL);
+        break;
+      case OPT_TIMEOUT:
+        LS_TRY(ls_cli_number("--timeout", optarg, 1, LS_MAX_TIMEOUT, &value));
+        a->list.timeout = (double)value;
+        repeat_add(a, "timeout", optarg);
+        break;
+      case OPT_MEMORY:
+        LS_TRY(ls_cli_number("--memory", optarg, 1, INT32_MAX, &value));
+        a->list.memory_mib = value;
+        repeat_add(a, "memory", optarg);
+        break;
       case OPT_JSON:
         a->json = optarg;
         break;
@@ -245,6 +241,7 @@ static ls_status check_output(const char *file) {
 ls_status ls_cmd_verify(int argc, char **argv) {
   arguments a;
   memset(&a, 0, sizeof a);
+  ls_path_list_init(&a.list);
   a.paths = "auto";
   a.verify.only_step = -1;
   a.verify.interrupted = &ls_interrupted;
@@ -285,6 +282,7 @@ ls_status ls_cmd_verify(int argc, char **argv) {
     status = ls_report_status(report, &a.report);
 out:
   ls_report_free(report);
+  ls_path_list_free(&a.list);
   for (int i = 0; i < a.n_known; i++) free(a.known[i]);
   free(a.known);
   return status;

@@ -91,6 +91,7 @@ static ls_status run_command(int argc, char **argv) {
   if (strcmp(command, "verify") == 0) return ls_cmd_verify(argc - 1, argv + 1);
   if (strcmp(command, "info") == 0) return ls_cmd_info(argc - 1, argv + 1);
   if (strcmp(command, "gen") == 0) return ls_cmd_gen(argc - 1, argv + 1);
+  if (strcmp(command, "__serve-path") == 0) return ls_cmd_serve(argc - 1, argv + 1);
   if (strcmp(command, "--version") == 0) {
     print_version();
     return LS_OK;

@@ -4,7 +4,7 @@
 
 #include "ls_report.h"
 
-enum { LS_MAX_PAIR = 32, LS_KEPT_FAILURES = 64 };
+enum { LS_MAX_PAIR = 64, LS_KEPT_FAILURES = 64 };
 
 typedef struct {
   int64_t step;
