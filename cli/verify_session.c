@@ -283,6 +283,15 @@ static ls_status open_paths(session *v, const ls_trace *start, ls_error *err) {
   return v->hooks->open(v, start, err);
 }
 
+/* Step i ended the run: what is in the report is of the steps before it. */
+static void note_not_run(session *v, int64_t i) {
+  const int64_t n = ls_fixture_steps(v->fixture);
+  char line[160];
+  snprintf(line, sizeof line, "NOT RUN: steps %" PRId64 " to %" PRId64 ", %" PRId64 " of %" PRId64,
+           ls_fixture_step_info(v->fixture, i)->number, ls_fixture_step_info(v->fixture, n - 1)->number, n - i, n);
+  ls_report_note(v->report, line, NULL);
+}
+
 static ls_status verify_steps(session *v, const char *file, ls_error *err) {
   const int64_t n = ls_fixture_steps(v->fixture);
   bool found = v->options->only_step < 0;
@@ -293,7 +302,11 @@ static ls_status verify_steps(session *v, const char *file, ls_error *err) {
       fprintf(stderr, "\r%s: step %" PRId64 " of %" PRId64 " (%s)\033[K", file, i + 1, n, ls_op_name(info->op));
       fflush(stderr);
     }
-    LS_TRY(verify_step(v, i, err));
+    ls_status status = verify_step(v, i, err);
+    if (status != LS_OK) {
+      note_not_run(v, i);
+      return status;
+    }
     if (info->number == v->options->only_step) {
       found = true;
       break;

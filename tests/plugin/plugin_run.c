@@ -13,7 +13,7 @@ int plugin_run(char *out, const char *format, ...) {
   va_start(list, format);
   vsnprintf(command, sizeof command, format, list);
   va_end(list);
-  snprintf(full, sizeof full, "cd %s && { %s; } 2>&1", LS_SOURCE_DIR, command);
+  snprintf(full, sizeof full, "cd %s && { %s\n} 2>&1", LS_SOURCE_DIR, command);
   FILE *pipe = popen(full, "r");
   cr_assert_not_null(pipe);
   const size_t used = fread(out, 1, PLUGIN_OUTPUT - 1, pipe);
@@ -30,7 +30,8 @@ void plugin_expect(const char *fault, int step, int code, const char *text, cons
   if (step >= 0) snprintf(when, sizeof when, "LOCKSTEP_TEST_STEP=%d", step);
   const int found = plugin_run(out, "%s LOCKSTEP_TEST_FAULT=%s timeout -s KILL 120 %s %s", when, fault, LOCKSTEP, arguments);
   cr_expect_eq(found, code, "%s in step %d, lockstep %s: expected exit %d, found %d:\n%s", fault, step, arguments, code, found, out);
-  if (text != NULL) cr_expect_not_null(strstr(out, text), "%s in step %d, lockstep %s: expected '%s' in:\n%s", fault, step, arguments, text, out);
+  if (text != NULL)
+    cr_expect_not_null(strstr(out, text), "%s in step %d, lockstep %s: expected '%s' in:\n%s", fault, step, arguments, text, out);
 }
 
 void plugin_scratch(char *path, unsigned size, const char *name) {

@@ -18,7 +18,7 @@ static void *recorded_k_rope;
 
 static int is(const char *fault) {
   const char *said = getenv("LOCKSTEP_TEST_FAULT"), *step = getenv("LOCKSTEP_TEST_STEP");
-  return said != NULL && strcmp(said, fault) == 0 && (step == NULL || now < 0 || strtoll(step, NULL, 10) == now);
+  return said != NULL && strcmp(said, fault) == 0 && (step == NULL || strtoll(step, NULL, 10) == now);
 }
 
 static void crash(void) {
@@ -46,7 +46,7 @@ __attribute__((constructor)) static void when_loaded(void) { misbehave("loading"
 /* ---- what is recorded ---- */
 
 static void *add(lockstep_out *out, const char *name, int32_t dtype, int32_t ndim, const int64_t *dim) {
-  const int64_t turned[4] = {dim[0], ndim > 2 ? dim[2] : 0, dim[1], 1}, huge[4] = {INT64_MAX / 4, 1, 1, 1};
+  const int64_t turned[4] = {dim[0], ndim > 2 ? dim[2] : 0, dim[1], 1}, huge[4] = {INT64_MAX / 2 + 1, 1, 1, 1};
   const int k_norm = strcmp(name, "k_norm") == 0;
   if (k_norm && is("wrong_shape")) return real_host->add(out, name, dtype, ndim, turned);
   if (k_norm && is("wrong_type")) return real_host->add(out, name, LOCKSTEP_I32, ndim, dim);
@@ -105,8 +105,10 @@ static void after(kernel *m, const lockstep_step *s, const lockstep_tensors *giv
 
 static uint16_t *hidden; /* what the kernel really reads; the state that is saved is `captured` */
 
-/* A capture that keeps a second copy, wrong in one step, which only the next context_write reads: save shows nothing of it, load heals it. */
-static int32_t with_hidden_copy(kernel *m, const lockstep_step *s, const lockstep_tensors *given, lockstep_out *out, lockstep_error *error) {
+/* A capture that keeps a second copy, wrong in one step, which only the next context_write reads: save shows nothing of it, load heals it.
+ */
+static int32_t with_hidden_copy(kernel *m, const lockstep_step *s, const lockstep_tensors *given, lockstep_out *out,
+                                lockstep_error *error) {
   const size_t bytes = (size_t)(m->max_rows * m->fc_in) * 2;
   if (hidden == NULL) hidden = calloc(1, bytes);
   if (hidden == NULL) return real_host->fail(error, LOCKSTEP_FAILED, "out of memory");
@@ -140,7 +142,7 @@ static int32_t broken_step(void *ctx, const lockstep_step *s, const lockstep_ten
     return LOCKSTEP_OK;
   }
   const int32_t status = fault != NULL && strcmp(fault, "hidden_capture") == 0 ? with_hidden_copy(m, s, given, out, error)
-                                                                                : own_step(ctx, s, given, out, error);
+                                                                               : own_step(ctx, s, given, out, error);
   if (status == LOCKSTEP_OK) after(m, s, given, out);
   return status;
 }
@@ -183,8 +185,8 @@ static void broken_close(void *ctx) {
 
 LOCKSTEP_EXPORT const lockstep_plugin *lockstep_plugin_entry(uint32_t abi) {
   static lockstep_plugin table;
-  table = (lockstep_plugin){LOCKSTEP_PLUGIN_ABI, sizeof table, "broken", broken_open, broken_step, broken_save, broken_load,
-                            broken_stage_kind,   own_describe, broken_close};
+  table = (lockstep_plugin){LOCKSTEP_PLUGIN_ABI, sizeof table, "broken",          broken_open,  broken_step,
+                            broken_save,         broken_load,  broken_stage_kind, own_describe, broken_close};
   misbehave("entry");
   if (is("no_table")) return NULL;
   if (is("abi")) table.abi = abi + 1;
