@@ -11,6 +11,7 @@ extern volatile sig_atomic_t ls_interrupted; /* set by SIGINT and SIGTERM */
 ls_status ls_cmd_verify(int argc, char **argv);
 ls_status ls_cmd_info(int argc, char **argv);
 ls_status ls_cmd_gen(int argc, char **argv);
+ls_status ls_cmd_bisect(int argc, char **argv);
 ls_status ls_cmd_serve(int argc, char **argv); /* __serve-path: the child process of a path (plugin/ls_child.h) */
 
 /* A whole number in [low, high] from an option's text; LS_USAGE with a line on stderr. */

@@ -100,6 +100,8 @@ struct step_run {
 
 ls_stage_kind session_kind_of(const session *v, const step_run *s, int path, const char *stage);
 bool session_wanted(const session *v, const char *stage, int64_t sub);
+bool session_judges(const session *v, int a, int b);                    /* whether a pair is judged; a -1: the fixture */
+bool session_reruns(const session *v, const char *property);            /* whether a property that runs a step again is asked for */
 const char *session_pair(char buf[64], const session *v, int a, int b); /* "golden-ref" for a -1; returns buf */
 
 /* What one side of a pair recorded, or (-1) what the fixture holds. */

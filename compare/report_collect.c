@@ -247,8 +247,10 @@ char *report_repeat(char *buf, size_t size, const report_file *file, const ls_re
   quote(path, sizeof path, file->file);
   if (stage) snprintf(select, sizeof select, " --stage %s", report_stage_name(name, sizeof name, stage, sub));
   const char *repeat = options->repeat_options ? options->repeat_options : "";
-  snprintf(buf, size, "%s verify%s%s%s --step %lld %s", options->program ? options->program : "lockstep", *repeat ? " " : "", repeat,
-           select, (long long)step, path);
+  char only[40] = "";
+  if (!options->repeat_command) snprintf(only, sizeof only, " --step %lld", (long long)step);
+  snprintf(buf, size, "%s %s%s%s%s%s %s", options->program ? options->program : "lockstep",
+           options->repeat_command ? options->repeat_command : "verify", *repeat ? " " : "", repeat, select, only, path);
   return buf;
 }
 

@@ -53,6 +53,8 @@ typedef struct {
   int n_notes, notes_room;
   ls_status stop; /* LS_OK: finished */
   char *stop_line;
+  bool has_bisect;
+  ls_bisect bisect;
 } report_file;
 
 struct ls_report {

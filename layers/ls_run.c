@@ -92,6 +92,17 @@ ls_status ls_run_sequence(ls_run *run, const ls_step *const *steps, int n, const
   return save(run, after, err);
 }
 
+ls_status ls_run_stand(ls_run *run, const ls_trace *state, ls_error *err) {
+  ls_trace *stood = NULL;
+  run->loaded = false;
+  LS_TRY(run->path->load(run->ctx, state, err));
+  LS_TRY(save(run, &stood, err)); /* as the path itself holds it: in its own types */
+  ls_trace_free(run->state);
+  run->state = stood;
+  run->loaded = true;
+  return LS_OK;
+}
+
 void ls_run_result_free(ls_run_result *result) {
   ls_trace_free(result->out);
   if (result->owns_before) ls_trace_free(result->before);

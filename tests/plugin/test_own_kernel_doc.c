@@ -50,7 +50,7 @@ Test(own_kernel, every_command_of_the_guide_does_what_the_guide_says) {
       while (block_line(&at) != NULL) continue;
     }
   }
-  cr_expect_geq(commands, 4);
+  cr_expect_geq(commands, 7);
   cr_expect_geq(lines, 6);
   plugin_run(out, "rm -rf %s", folder);
 }

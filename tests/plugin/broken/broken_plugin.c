@@ -100,7 +100,8 @@ static void after(kernel *m, const lockstep_step *s, const lockstep_tensors *giv
     m->k_ring[(m->cursor - s->rows) % m->capacity * m->kv_dim + 3] ^= 1;
     if (out != NULL && recorded_k_rope != NULL) ((uint16_t *)recorded_k_rope)[3] ^= 1;
   }
-  if (is("wrong_ring") && given == NULL) m->v_ring[(m->cursor + 1) % m->capacity * m->kv_dim] ^= 0x4000; /* a slot of nobody's */
+  if (is("wrong_far_slot") && given == NULL) m->v_ring[(m->cursor + 10) % m->capacity * m->kv_dim] ^= 0x4000; /* that no step near writes */
+  if (is("wrong_ring") && given == NULL) m->v_ring[(m->cursor + 1) % m->capacity * m->kv_dim] ^= 0x4000;      /* a slot of nobody's */
 }
 
 static uint16_t *hidden; /* what the kernel really reads; the state that is saved is `captured` */
