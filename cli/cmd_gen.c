@@ -52,6 +52,7 @@ static const char help_attn[] =
     "                          either side, in the blocks that RoPE leaves alone\n"
     "      tiny                x of 1e-3 to 1e-12, in some norm weights of 1e-3 too: norm_eps and the grids' floors act\n"
     "      huge                logits near 1e5\n"
+    "      nan                 a NaN in one channel of the norm weights of kv and index_k; never drawn\n"
     "  --refusals              steps that must be refused among the others: too many rows or none, beyond max_seq_len,\n"
     "                          several rows at a position above 0, a reader before anything was published, a selection or\n"
     "                          mask for another number of rows\n"

@@ -558,6 +558,9 @@ static ls_status attn_path(session *v, const step_run *s, int p, ls_error *err) 
   return LS_OK;
 }
 
+static const char *const last_stages[] = {"out", NULL};
+static const char *const discrete[] = {"kv", "index_k", "index_q", "compress_kv", "compress_idx", "candidates", NULL};
+
 const session_layer session_attn = {
     .layer = &ls_layer_attn_v41,
     .input = "x",
@@ -573,5 +576,7 @@ const session_layer session_attn = {
     .explain = attn_explain,
     .judge_expected = attn_expected,
     .judge_path = attn_path,
+    .drift = last_stages,
+    .discrete = discrete,
     .minus_inf = attn_minus_inf,
 };

@@ -312,6 +312,8 @@ static ls_status dflash_path(session *v, const step_run *s, int p, ls_error *err
   return judge_invariance(v, s, p, err);
 }
 
+static const char *const last_stages[] = {"k_rope", "v_proj", NULL};
+
 const session_layer session_dflash = {
     .layer = &ls_layer_dflash_context_kv,
     .input = "capture",
@@ -323,4 +325,5 @@ const session_layer session_dflash = {
     .sub = dflash_sub,
     .judge_expected = dflash_expected,
     .judge_path = dflash_path,
+    .drift = last_stages,
 };

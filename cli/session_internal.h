@@ -50,6 +50,10 @@ typedef struct {
   ls_status (*judge_expected)(session *v, const step_run *s, ls_error *err);
   ls_status (*judge_path)(session *v, const step_run *s, int p, ls_error *err);
 
+  /* Stages whose rows must not stray from the exact values (session_drift.c), and those that are discrete choices, which the exact values
+   * are computed through. NULL-terminated; drift NULL: none. */
+  const char *const *drift, *const *discrete;
+
   bool (*minus_inf)(const char *stage); /* -inf is an ordinary value of it. NULL: of none */
 } session_layer;
 
@@ -76,6 +80,10 @@ struct session {
   /* attn_v41: where isolated steps start: the reference's state with the fixture's values stored in place of its own; and what states may
    * be off by: cascaded, and the fixture's against `isolated` */
   ls_trace *isolated, *cascaded_bounds, *golden_bounds;
+  ls_run exact; /* the reference in double; its own state stays at the start */
+  bool has_exact;
+  ls_trace *exact_state[LS_MAX_PATHS]; /* where it stands beside each path; NULL: at the start */
+  bool has_expected;                   /* the fixture holds expected values: what they may be off by is evaluated */
   bool noted_nonfinite;
   session_time time[2][LS_TIMED_LAYERS]; /* rows > 1, one row; by layer of the step */
 };
@@ -87,13 +95,14 @@ struct step_run {
   bool staged;     /* the step has stages to judge */
   ls_tensor input; /* where staged */
   ls_run_result cascaded[LS_MAX_PATHS], isolated[LS_MAX_PATHS];
-  ls_run_result unrounded; /* the reference in double, isolated, before it read its own values rounded; else empty */
-  ls_trace *lead;          /* what cascaded runs follow; NULL: their own */
-  ls_trace *values;        /* the reference's stages and the step's input: bounds are evaluated from these */
-  ls_trace *given;         /* what isolated stages read: golden where the fixture holds it, else what the reference makes of that */
-  ls_trace *golden;        /* of it, what the fixture holds */
-  ls_trace *bounds;        /* cascaded: everything carried */
-  ls_trace *golden_bounds; /* isolated, golden-ref */
+  ls_run_result unrounded;       /* the reference in double, isolated, before it read its own values rounded; else empty */
+  ls_trace *lead;                /* what cascaded runs follow; NULL: their own */
+  ls_trace *values;              /* the reference's stages and the step's input: bounds are evaluated from these */
+  ls_trace *given;               /* what isolated stages read: golden where the fixture holds it, else what the reference makes of that */
+  ls_trace *golden;              /* of it, what the fixture holds */
+  ls_trace *exact[LS_MAX_PATHS]; /* beside each path, the stages of hooks->drift in double */
+  ls_trace *bounds;              /* cascaded: everything carried */
+  ls_trace *golden_bounds;       /* isolated, golden-ref */
 };
 
 /* ---- verify_session.c ---- */
@@ -112,6 +121,14 @@ ls_status session_history_new(session *v, int64_t n, ls_error *err);
 
 /* The i64 [1] of a state trace; 0 where it has none. */
 int64_t session_state_int(const ls_trace *state, const char *name);
+
+/* ---- session_drift.c ---- */
+
+ls_status session_drift_open(session *v, const ls_trace *start, ls_error *err);
+ls_status session_drift_step(session *v, step_run *s, ls_error *err); /* after all paths ran cascaded: fills s->exact */
+ls_status session_judge_drift(session *v, const step_run *s, int p, ls_error *err);
+ls_status session_drift_transplant(session *v, int p, ls_error *err); /* path p goes on from where the reference stands */
+void session_drift_close(session *v);
 
 /* ---- session_stage.c ---- */
 

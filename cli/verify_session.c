@@ -13,6 +13,7 @@ static void step_run_free(step_run *s) {
   for (int p = 0; p < LS_MAX_PATHS; p++) {
     ls_run_result_free(&s->cascaded[p]);
     ls_run_result_free(&s->isolated[p]);
+    ls_trace_free(s->exact[p]);
   }
   ls_run_result_free(&s->unrounded);
   ls_trace_free(s->lead);
@@ -198,6 +199,7 @@ static ls_status run_isolated(session *v, step_run *s, ls_error *err) {
 
 static ls_status run_paths(session *v, step_run *s, ls_error *err) {
   LS_TRY(run_cascaded(v, s, err));
+  LS_TRY(session_drift_step(v, s, err));
   if (!s->staged) return LS_OK;
   count_time(v, s);
   LS_TRY(overlay(v, s, s->cascaded[0].out, NULL, false, &s->values, err));
@@ -205,7 +207,7 @@ static ls_status run_paths(session *v, step_run *s, ls_error *err) {
   LS_TRY(evaluate_bounds(&all, &s->bounds, err));
   if (v->options->cascaded_only) return LS_OK;
   LS_TRY(run_isolated(v, s, err));
-  return evaluate_bounds(&golden, &s->golden_bounds, err);
+  return v->has_expected ? evaluate_bounds(&golden, &s->golden_bounds, err) : LS_OK;
 }
 
 /* After the step was judged: what the next one starts from. */
@@ -214,7 +216,7 @@ static ls_status move_on(session *v, step_run *s, ls_error *err) {
   carry_arg all = {.v = v, .s = s, .everything = true}, golden = {.v = v, .s = s, .a = -1, .b = 0};
   LS_TRY(carry_state_bounds(&all, s->bounds, &v->cascaded_bounds, err));
   if (v->options->cascaded_only) return LS_OK;
-  LS_TRY(carry_state_bounds(&golden, s->golden_bounds, &v->golden_bounds, err));
+  if (v->has_expected) LS_TRY(carry_state_bounds(&golden, s->golden_bounds, &v->golden_bounds, err));
   ls_trace_free(v->isolated);
   v->isolated = s->isolated[0].after;
   s->isolated[0].after = NULL;
@@ -264,8 +266,11 @@ static ls_status judge_pair(session *v, const step_run *s, int a, int b, ls_erro
 /* Whoever is judged goes on from where the reference stands. */
 static ls_status transplant(session *v, ls_error *err) {
   const int judged = v->options->judged == LS_JUDGE_LAST_PAIR ? 2 : 1;
-  for (int p = v->n_paths - judged; p < v->n_paths; p++)
-    if (p > 0) LS_TRY(ls_run_stand(&v->run[p], v->run[0].state, err));
+  for (int p = v->n_paths - judged; p < v->n_paths; p++) {
+    if (p <= 0) continue;
+    LS_TRY(ls_run_stand(&v->run[p], v->run[0].state, err));
+    LS_TRY(session_drift_transplant(v, p, err));
+  }
   return LS_OK;
 }
 
@@ -285,6 +290,8 @@ static ls_status verify_step(session *v, int64_t i, ls_error *err) {
         if (session_judges(v, a, b)) LS_TRY_OUT(judge_pair(v, &s, a, b, err));
     for (int p = 0; p < v->n_paths; p++)
       if (judges_path(v, p)) LS_TRY_OUT(v->hooks->judge_path(v, &s, p, err));
+    for (int p = 1; s.staged && p < v->n_paths; p++)
+      if (judges_path(v, p)) LS_TRY_OUT(session_judge_drift(v, &s, p, err));
   }
   LS_TRY_OUT(move_on(v, &s, err));
 out:
@@ -307,6 +314,7 @@ static ls_status open_paths(session *v, const ls_trace *start, ls_error *err) {
     LS_TRY(ls_report_path(v->report, run->path->name, run->path->describe(run->ctx), err));
     v->n_paths++;
   }
+  LS_TRY(session_drift_open(v, start, err));
   return v->hooks->open(v, start, err);
 }
 
@@ -389,6 +397,7 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
     listed = status == LS_BAD_FIXTURE;
   }
   v.config = status == LS_OK ? ls_fixture_config(v.fixture) : NULL;
+  v.has_expected = status == LS_OK && ls_fixture_has_expected(v.fixture);
   ls_status filed = ls_report_file(report, file, status == LS_OK ? ls_fixture_title(v.fixture) : "", v.config, err);
   if (filed != LS_OK) {
     ls_fixture_close(v.fixture);
@@ -413,6 +422,7 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
     if (added != LS_OK) status = added;
   }
   for (int p = 0; p < LS_MAX_PATHS; p++) ls_run_close(&v.run[p]);
+  session_drift_close(&v);
   for (int64_t i = 0; i < v.n_history; i++) ls_ring_history_free(v.history[i]);
   free(v.history);
   ls_trace_free(v.isolated);

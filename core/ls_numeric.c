@@ -1,6 +1,7 @@
 #include "ls_numeric.h"
 
 #include <math.h>
+#include <string.h>
 
 uint8_t ls_f32_to_e4m3(float v) {
   uint32_t u = ls_f32_bits(v), a = u & 0x7FFFFFFFu;
@@ -81,9 +82,15 @@ double ls_step_at(ls_dtype dtype, double v) {
     default:
       return isfinite(v) ? 1.0 : NAN;
   }
-  if (!isfinite(ls_round_to(dtype, v))) return NAN;
-  int exponent = v == 0 ? least_exponent : ilogb(v);
-  return ldexp(1.0, (exponent > least_exponent ? exponent : least_exponent) - mantissa_bits);
+  uint64_t bits;
+  memcpy(&bits, &v, sizeof bits);
+  const int exponent = (int)(bits >> 52 & 0x7FF) - 1023; /* of a subnormal double -1023, which is below every least_exponent */
+  const int step = (exponent > least_exponent ? exponent : least_exponent) - mantissa_bits;
+  if (exponent >= (dtype == LS_F16 ? 15 : 127) && !isfinite(ls_round_to(dtype, v))) return NAN; /* below it nothing overflows */
+  if (step < -1022) return ldexp(1.0, step);
+  bits = (uint64_t)(step + 1023) << 52;
+  memcpy(&v, &bits, sizeof v);
+  return v;
 }
 
 /* Where a value stands on the line of a sign-magnitude format: 0 at zero, one more a step, negatives below (mod 2^64). */

@@ -1,6 +1,7 @@
 /* The emulated attn_v41 path against the small goldens through ls_run, beside the reference. Cascaded: every value stage within the bound
  * that is carried from stage to stage and step to step, on one selection for both. Isolated: every stage on the golden outputs of the
- * stages before it. */
+ * stages before it. And the tiny ones in 20 random orders of the emulator's threads, both ways: the bytes are those of the order that is
+ * judged here. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -183,3 +184,96 @@ Test(gpu_attn_golden, ring_filling) { holds("attn_v41_ring_filling.h5"); }
 Test(gpu_attn_golden, far_position) { holds("attn_v41_far_position.h5"); }
 Test(gpu_attn_golden, mid) { holds("attn_v41_mid.h5"); }
 Test(gpu_attn_golden, context_4k) { holds("attn_v41_context_4k.h5"); }
+
+/* ---- random orders ---- */
+
+#ifdef __SANITIZE_ADDRESS__
+enum { ORDERS = 2 }; /* there for memory, not for orders, and four times as slow */
+#else
+enum { ORDERS = 20 };
+#endif
+
+static void expect_same_trace(const ls_trace *a, const ls_trace *b, const char *file, const ls_step *step, int order, const char *mode) {
+  cr_assert_eq(a->n, b->n);
+  for (int i = 0; i < a->n; i++) {
+    const ls_tensor *t = ls_trace_tensor(b, a->rec[i].name);
+    cr_assert(t != NULL && ls_tensor_same_bytes(&a->rec[i].t, t), "%s step %d %s, order %d: other bytes in %s", file, (int)step->number,
+              mode, order, a->rec[i].name);
+  }
+}
+
+/* Of one step: isolated on the golden stages, cascaded on the golden selection. */
+typedef struct {
+  ls_status status[2];
+  ls_trace *out[2], *after[2];
+} both_ways;
+
+static void run_both_ways(both_ways *r, ls_run *run, const ls_step *step) {
+  static const char *const choices[] = {"compress_idx", "candidates", NULL};
+  ls_error err = {0};
+  ls_trace *lead = views(step->expect, choices), *before = NULL;
+  cr_assert_eq(ls_trace_copy(&before, run->state, NULL), LS_OK);
+  for (int mode = 0; mode < 2; mode++) {
+    ls_run_result result;
+    cr_assert_eq(ls_run_step(run, step, mode == 0 ? before : NULL, mode == 0 ? step->expect : lead, true, &result, &err), LS_OK, "%s",
+                 err.text);
+    r->status[mode] = result.status;
+    cr_assert_eq(ls_trace_copy(&r->out[mode], result.out, NULL), LS_OK);
+    cr_assert_eq(ls_trace_copy(&r->after[mode], result.after, NULL), LS_OK);
+    ls_run_result_free(&result);
+  }
+  ls_trace_free(lead), ls_trace_free(before);
+}
+
+static void free_both_ways(both_ways *r) {
+  for (int mode = 0; mode < 2; mode++) ls_trace_free(r->out[mode]), ls_trace_free(r->after[mode]);
+}
+
+/* One path open at a time: the emulator looks at all buffers after every launch. */
+static void in_any_order(const char *name) {
+  enum { STEPS = 256 };
+  static both_ways in_order[STEPS];
+  char file[1024];
+  snprintf(file, sizeof file, "%s/fixtures/golden/%s", LS_SOURCE_DIR, name);
+  ls_error err = {0};
+  ls_fixture *fixture = NULL;
+  const ls_fixture_options options = {false, NULL};
+  const ls_trace *weights = NULL;
+  ls_trace *start = NULL;
+  cr_assert_eq(ls_fixture_open(&fixture, file, &options, &err), LS_OK, "%s", err.text);
+  cr_assert_eq(ls_fixture_weights(fixture, &weights, &err), LS_OK, "%s", err.text);
+  cr_assert_eq(ls_fixture_state(fixture, &start, &err), LS_OK, "%s", err.text);
+  const int64_t steps = ls_fixture_steps(fixture);
+  cr_assert(steps > 0 && steps <= STEPS);
+  for (int order = 0; order <= ORDERS; order++) {
+    const ls_path_options random = {.emu_schedule = (uint64_t)order};
+    ls_run run;
+    cr_assert_eq(ls_run_open(&run, ls_path_find("emu"), ls_fixture_config(fixture), weights, &random, start, &err), LS_OK, "%s", err.text);
+    for (int64_t i = 0; i < steps; i++) {
+      ls_step step;
+      both_ways now;
+      cr_assert_eq(ls_fixture_load_step(fixture, i, &step, &err), LS_OK, "%s", err.text);
+      run_both_ways(&now, &run, &step);
+      for (int mode = 0; mode < 2 && order > 0; mode++) {
+        const char *word = mode == 0 ? "isolated" : "cascaded";
+        cr_assert_eq(now.status[mode], in_order[i].status[mode]);
+        expect_same_trace(in_order[i].out[mode], now.out[mode], name, &step, order, word);
+        expect_same_trace(in_order[i].after[mode], now.after[mode], name, &step, order, word);
+      }
+      if (order == 0)
+        in_order[i] = now;
+      else
+        free_both_ways(&now);
+      ls_step_free(&step);
+    }
+    ls_run_close(&run);
+  }
+  for (int64_t i = 0; i < steps; i++) free_both_ways(&in_order[i]);
+  ls_trace_free(start);
+  ls_fixture_close(fixture);
+}
+
+Test(gpu_attn_golden, six_roles_in_any_order_of_threads) { in_any_order("attn_v41_six_roles.h5"); }
+Test(gpu_attn_golden, six_roles_own_keys_in_any_order_of_threads) { in_any_order("attn_v41_six_roles_own_keys.h5"); }
+Test(gpu_attn_golden, single_token_in_any_order_of_threads) { in_any_order("attn_v41_single_token.h5"); }
+Test(gpu_attn_golden, ring_filling_in_any_order_of_threads) { in_any_order("attn_v41_ring_filling.h5"); }
