@@ -19,7 +19,7 @@ _Static_assert(LOCKSTEP_BF16 == (int)LS_BF16 && LOCKSTEP_F16 == (int)LS_F16 && L
                    LOCKSTEP_I32 == (int)LS_I32 && LOCKSTEP_I64 == (int)LS_I64 && LOCKSTEP_U8 == (int)LS_U8,
                "types have the same numbers on both sides");
 _Static_assert(LOCKSTEP_STAGE_OWN == (int)LS_STAGE_OWN && LOCKSTEP_STAGE_FUSED == (int)LS_STAGE_FUSED &&
-                   LOCKSTEP_STAGE_ABSENT == (int)LS_STAGE_ABSENT,
+                   LOCKSTEP_STAGE_SHARED == (int)LS_STAGE_SHARED && LOCKSTEP_STAGE_ABSENT == (int)LS_STAGE_ABSENT,
                "kinds have the same numbers on both sides");
 _Static_assert((int)LOCKSTEP_MAX_DIMS == (int)LS_MAX_DIMS, "tensors have as many axes on both sides");
 
@@ -154,13 +154,16 @@ static ls_status make_setup(context *c, const ls_trace *weights, const ls_path_o
   if (c->field == NULL) return ls_fail(err, LS_INTERNAL, "out of memory");
   for (int i = 0; i < layer->n_fields; i++) {
     const ls_field *field = &layer->fields[i];
-    const char *at = (const char *)&c->config + field->offset;
-    const bool real = field->kind == LS_FIELD_FLOAT;
-    const bool list = field->kind == LS_FIELD_INTS;
-    c->field[i] = (lockstep_field){.name = field->name,
-                                   .n = list ? *(const int64_t *)((const char *)&c->config + field->count_offset) : 1,
-                                   .integer = real ? NULL : (const int64_t *)at,
-                                   .real = real ? *(const double *)at : (double)*(const int64_t *)at};
+    const void *at = (const char *)&c->config + field->offset;
+    lockstep_field *f = &c->field[i];
+    *f = (lockstep_field){.name = field->name, .n = 1};
+    if (field->kind == LS_FIELD_INTS) memcpy(&f->n, (const char *)&c->config + field->count_offset, sizeof f->n);
+    if (field->kind == LS_FIELD_FLOAT) {
+      memcpy(&f->real, at, sizeof f->real);
+    } else {
+      f->integer = at;
+      f->real = f->n > 0 ? (double)f->integer[0] : 0;
+    }
   }
   c->setup = (lockstep_setup){.size = sizeof c->setup,
                               .act = (int32_t)c->config.act,

@@ -41,9 +41,10 @@ enum {
 
 /* What a stage of a step is on this path. */
 enum {
-  LOCKSTEP_STAGE_OWN = 0,   /* computed here and recorded */
-  LOCKSTEP_STAGE_FUSED = 1, /* never exists by itself: not recorded, and judged with the stage that ends its group */
-  LOCKSTEP_STAGE_ABSENT = 3 /* this step has no such stage */
+  LOCKSTEP_STAGE_OWN = 0,    /* computed here and recorded */
+  LOCKSTEP_STAGE_FUSED = 1,  /* never exists by itself: not recorded, and judged with the stage that ends its group */
+  LOCKSTEP_STAGE_SHARED = 2, /* recorded, but computed by code that the reference uses too: its agreement proves nothing, and says so */
+  LOCKSTEP_STAGE_ABSENT = 3  /* this step has no such stage */
 };
 
 enum { LOCKSTEP_MAX_DIMS = 4 };
