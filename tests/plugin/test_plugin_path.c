@@ -158,6 +158,13 @@ Test(plugin, it_cannot_write_into_the_report_nor_fake_an_answer) {
   cr_expect_not_null(strstr(out, "a word on"), "what it prints is lost: %s", out);
 }
 
+Test(plugin, it_inherits_no_open_file_but_its_socket) {
+  int code = plugin_run(out, "exec 7<README.md 9>/dev/null; LOCKSTEP_TEST_FAULT=files %s " BRIEF, LOCKSTEP);
+  cr_expect_eq(code, 0, "%s", out);
+  code = plugin_run(out, "LOCKSTEP_TEST_FAULT=files_from_3 %s " BRIEF, LOCKSTEP); /* the check sees what is open */
+  cr_expect(code == 5 && strstr(out, "open failed: file descriptor 3 is open") != NULL, "%d %s", code, out);
+}
+
 Test(plugin, an_interrupt_while_it_hangs_ends_the_run_in_order) {
   const int code = plugin_run(out, "LOCKSTEP_TEST_FAULT=step_hang LOCKSTEP_TEST_STEP=11 timeout -s INT 15 %s " VERIFY, LOCKSTEP);
   cr_expect(code == 124 || code == 130, "exit %d: %s", code, out); /* timeout's own, or ours */

@@ -3,6 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <unistd.h>
@@ -153,6 +154,8 @@ static int32_t broken_open(void **ctx, const lockstep_host *given_host, const lo
   host = *given_host;
   host.add = add;
   misbehave("open");
+  for (int fd = is("files_from_3") ? 3 : 4; fd < 256 && (is("files") || is("files_from_3")); fd++)
+    if (fcntl(fd, F_GETFD) >= 0) return real_host->fail(error, LOCKSTEP_FAILED, "file descriptor %d is open", fd);
   if (is("open_unavailable")) return real_host->fail(error, LOCKSTEP_UNAVAILABLE, "no such device");
   if (is("open_failed")) return LOCKSTEP_FAILED;
   return own_open(ctx, &host, setup, error);
