@@ -524,6 +524,7 @@ static ls_status judge_turned(session *v, const step_run *s, int p, ls_error *er
                           .steps = stage->steps,
                           .names = attn_names(v, s, stage)};
   ls_compare_tensor(&result, &args);
+  if (result.verdict == LS_FAIL) session_explain_own(v, s, p, &args, &result);
   if (result.verdict == LS_FAIL && result.note[0] == '\0')
     snprintf(result.note, sizeof result.note, "o_rot is not sparse_o turned back: %s: expected %.6g, found %.6g", result.where,
              result.worst_a, result.worst_b);

@@ -1,5 +1,6 @@
 /* dflash_context_kv in a verify session: rings slot by slot, and what must hold after each operation. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,6 +57,26 @@ static ls_status dflash_written(session *v, step_run *s, ls_error *err) {
 
 /* ---- rings ---- */
 
+/* Of the layer with the worst place. */
+static void explain_ring(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_tensor *ta,
+                         const ls_tensor *tb, ls_result *result) {
+  const int64_t layer = result->has_worst && result->worst_ndim == 3 ? result->worst_index[0] : 0;
+  if (ta == NULL || ta->ndim != 3 || !ls_tensor_same_shape(ta, tb)) return;
+  const ls_tensor va = ls_tensor_slice(ta, 0, layer, 1), vb = ls_tensor_slice(tb, 0, layer, 1);
+  double squares = 0;
+  for (int64_t i = 0; i < ls_tensor_count(&va); i++) squares += ls_tensor_get(&va, i) * ls_tensor_get(&va, i);
+  const ls_compare_args args = {.stage = stage,
+                                .type = v->config->act,
+                                .a = &va,
+                                .b = &vb,
+                                .has_tolerance = true, /* as rows of a ring are recognised (tolerances.md): other rows differ by about 1 */
+                                .atol = 0x1p-5 * sqrt(squares / (double)ls_tensor_count(&va)),
+                                .rtol = 0x1p-5,
+                                .names = places(v, s),
+                                .first_layer = layer};
+  session_explain(v, s, a, b, mode, NULL, &args, result);
+}
+
 /* A whole ring, slot by slot: against the fixture's (a -1) or another path's. */
 static ls_status dflash_ring(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, ls_error *err) {
   const ls_run_result *side_b = mode == LS_CASCADED ? &s->cascaded[b] : &s->isolated[b];
@@ -85,6 +106,7 @@ static ls_status dflash_ring(session *v, const step_run *s, const ls_stage *stag
     ls_compare_tensor(&result, &args);
   } else {
     ls_compare_ring(&result, v->history[0], stage, v->config->act, stage->name[0] == 'v', ta, tb, 0, 0);
+    if (result.verdict == LS_FAIL) explain_ring(v, s, stage, a, b, mode, ta, tb, &result);
   }
   return ls_report_stage(v->report, s->step.number, stage->name, -1, pair, mode, &result, err);
 }

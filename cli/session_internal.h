@@ -66,6 +66,25 @@ typedef struct {
   double sum[LS_MAX_PATHS], least[LS_MAX_PATHS];
 } session_time;
 
+/* What the reference recorded in an earlier step: a path may show it again. */
+enum { LS_EARLIER = 4 };
+typedef struct {
+  int64_t step, sub;
+  ls_trace *out;
+} session_earlier;
+
+/* Of one stage of one path. */
+typedef struct {
+  int times; /* that it was diagnosed */
+  /* what its failures look like where each alone may be chance (ls_pattern.bits): the last one, and what all together came to */
+  char pattern[LS_MAX_PATTERN];
+  double bits, bits_before; /* with the step `bits_step`, and before it */
+  int64_t bits_step;
+  int64_t step; /* the last one that failed isolated, in layers (by bits) of a pair */
+  int pair;
+  uint64_t layers;
+} session_diagnosis;
+
 struct session {
   const ls_verify_options *options;
   const session_layer *hooks;
@@ -85,6 +104,8 @@ struct session {
   ls_trace *exact_state[LS_MAX_PATHS]; /* where it stands beside each path; NULL: at the start */
   bool has_expected;                   /* the fixture holds expected values: what they may be off by is evaluated */
   bool noted_nonfinite;
+  session_earlier earlier[LS_EARLIER]; /* newest first */
+  session_diagnosis diagnosis[LS_MAX_STAGES][LS_MAX_PATHS];
   session_time time[2][LS_TIMED_LAYERS]; /* rows > 1, one row; by layer of the step */
 };
 
@@ -140,5 +161,20 @@ ls_result session_fact(bool holds); /* of one thing; the caller adds the note */
 
 /* Refused or not, as the fixture says. */
 ls_status session_judge_refusal(session *v, const step_run *s, int p, ls_error *err);
+
+/* ---- session_explain.c ---- */
+
+/* What a failing stage looks like (ls_explain), into result->pattern: of an isolated comparison, and of a cascaded one where the isolated
+ * one of the same step did not fail. compare: what was compared; bounds: as it was made. A stage of a path is diagnosed a few times, not in
+ * each of many steps. */
+void session_explain(session *v, const step_run *s, int a, int b, ls_mode mode, const ls_trace *bounds, const ls_compare_args *compare,
+                     ls_result *result);
+
+/* The same of a property that holds a stage against what path p's own stages, recorded in the cascaded run, should have made of it. */
+void session_explain_own(session *v, const step_run *s, int p, const ls_compare_args *compare, ls_result *result);
+
+/* Takes what the reference recorded out of the step, to be recognised in later ones. */
+void session_remember_earlier(session *v, step_run *s);
+void session_forget_earlier(session *v);
 
 #endif

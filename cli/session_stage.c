@@ -38,29 +38,22 @@ static bool same_code(int a, ls_stage_kind kind_a, ls_stage_kind kind_b) {
   return kind_b == LS_STAGE_SHARED && (a == 0 || kind_a == LS_STAGE_SHARED);
 }
 
-/* Element for element. first: along the axis "layer", where the views are of one of them. */
-static void compare_values(session *v, const step_run *s, const ls_stage *stage, ls_mode mode, const ls_record *expected,
-                           const ls_tensor *a, const ls_tensor *b, const ls_tensor *bound, int64_t first, ls_result *result) {
-  if (v->options->exact && !ls_dtype_is_float(a->dtype)) {
-    const ls_place_names names = v->hooks->names(v, s, stage);
-    ls_compare_indices(result, stage, a, b, &names);
-    return;
-  }
+/* What an element for element comparison is made of. first: along the axis "layer", where the views are of one of them. */
+static ls_compare_args values_args(session *v, const step_run *s, const ls_stage *stage, ls_mode mode, const ls_record *expected,
+                                   const ls_tensor *a, const ls_tensor *b, const ls_tensor *bound, int64_t first) {
   const bool exact = v->options->exact;
-  ls_compare_args args = {.stage = stage,
-                          .type = ls_stage_type(v->config, stage),
-                          .a = a,
-                          .b = b,
-                          .bound = exact ? NULL : bound,
-                          .only = v->hooks->defined != NULL ? v->hooks->defined(v, s, stage, mode) : NULL,
-                          .steps = exact ? 0 : stage->steps,
-                          .has_tolerance = !exact && expected != NULL && expected->has_tolerance,
-                          .atol = expected != NULL ? expected->atol : 0,
-                          .rtol = expected != NULL ? expected->rtol : 0,
-                          .names = v->hooks->names(v, s, stage),
-                          .first_layer = first};
-  ls_compare_tensor(result, &args);
-  if (v->hooks->discount != NULL) v->hooks->discount(v, s, mode, &args, result);
+  return (ls_compare_args){.stage = stage,
+                           .type = ls_stage_type(v->config, stage),
+                           .a = a,
+                           .b = b,
+                           .bound = exact ? NULL : bound,
+                           .only = v->hooks->defined != NULL ? v->hooks->defined(v, s, stage, mode) : NULL,
+                           .steps = exact ? 0 : stage->steps,
+                           .has_tolerance = !exact && expected != NULL && expected->has_tolerance,
+                           .atol = expected != NULL ? expected->atol : 0,
+                           .rtol = expected != NULL ? expected->rtol : 0,
+                           .names = v->hooks->names(v, s, stage),
+                           .first_layer = first};
 }
 
 /* One stage of one pair in one mode, drafter layer by drafter layer where the stage has that axis. a -1: the fixture's expected values. */
@@ -101,8 +94,15 @@ static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stag
       ls_tensor va = by_layer ? ls_tensor_slice(ta, 0, l, 1) : *ta;
       ls_tensor vb = by_layer ? ls_tensor_slice(tb, 0, l, 1) : *tb;
       ls_tensor vbound = bound != NULL && by_layer ? ls_tensor_slice(bound, 0, l, 1) : bound != NULL ? *bound : (ls_tensor){.data = NULL};
-      if (!handled) compare_values(v, s, stage, mode, expected, &va, &vb, bound != NULL ? &vbound : NULL, l, &result);
+      const ls_compare_args args = values_args(v, s, stage, mode, expected, &va, &vb, bound != NULL ? &vbound : NULL, l);
+      if (v->options->exact && !ls_dtype_is_float(ta->dtype)) {
+        ls_compare_indices(&result, stage, &va, &vb, &args.names);
+      } else if (!handled) {
+        ls_compare_tensor(&result, &args);
+        if (v->hooks->discount != NULL) v->hooks->discount(v, s, mode, &args, &result);
+      }
       if (result.verdict == LS_FAIL && v->hooks->explain != NULL) v->hooks->explain(v, s, stage, ta, tb, &result);
+      if (result.verdict == LS_FAIL && !v->options->exact) session_explain(v, s, a, b, mode, bounds, &args, &result);
       if (a >= 0 && same_code(a, kind_a, kind_b) && result.verdict == LS_PASS) result.verdict = LS_SHARED;
     }
     LS_TRY(ls_report_stage(v->report, s->step.number, stage->name, sub, pair, mode, &result, err));

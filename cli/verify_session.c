@@ -294,6 +294,7 @@ static ls_status verify_step(session *v, int64_t i, ls_error *err) {
       if (judges_path(v, p)) LS_TRY_OUT(session_judge_drift(v, &s, p, err));
   }
   LS_TRY_OUT(move_on(v, &s, err));
+  session_remember_earlier(v, &s);
 out:
   step_run_free(&s);
   return status;
@@ -428,6 +429,7 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
   ls_trace_free(v.isolated);
   ls_trace_free(v.cascaded_bounds);
   ls_trace_free(v.golden_bounds);
+  session_forget_earlier(&v);
   ls_trace_free(start);
   ls_fixture_close(v.fixture);
   return status;

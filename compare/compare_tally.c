@@ -10,6 +10,8 @@
 
 enum { BLOCK = 64 };
 
+#define LS_BIAS_CHANCE 1e-9
+
 ls_line ls_line_of(const ls_tensor *t, int64_t flat) {
   const char *data = t->data;
   return (ls_line){.dtype = t->dtype,
@@ -47,6 +49,80 @@ static bool worse(bool lonely, double use, const ls_tally *than) {
   return use > than->use;
 }
 
+/* ls_bias.expected grows by at most 1: with |x - x'| <= bound a rounding boundary lies between them in bound / step of the places where x
+ * may stand. The smaller step of the two sides. */
+static void bias_element(ls_bias *bias, ls_dtype type, double a, double b, double bound, bool equal, uint64_t steps) {
+  const double share = bound / ls_step_at(type, fmin(fabs(a), fabs(b)));
+  bias->count++;
+  bias->expected += share < 1 ? share : 1; /* a NaN counts as 1 */
+  bias->differing += !equal;
+  if (steps != 1) return;
+  const unsigned kind = ls_f32_bits((float)a) * 2654435761u >> 24;
+  uint64_t *kinds = fabs(b) < fabs(a) ? bias->toward_kinds : bias->away_kinds;
+  bias->toward += fabs(b) < fabs(a);
+  bias->away += fabs(b) >= fabs(a);
+  kinds[kind / 64] |= (uint64_t)1 << kind % 64;
+}
+
+/* The same of BLOCK values of equal bits, of a 16-bit type. */
+static void bias_block(ls_bias *bias, ls_dtype type, const uint16_t *a, const float *bound) {
+  float part[8] = {0};
+  const uint32_t mantissa = type == LS_BF16 ? 7 : 10, from = type == LS_BF16 ? 261 : 152, top = type == LS_BF16 ? 0x7F80 : 0x7C00;
+  uint32_t finite = 0;
+  for (int j = 0; j < BLOCK; j++) {
+    const uint32_t magnitude = a[j] & 0x7FFFu, exponent = magnitude >> mantissa, field = from - (exponent > 0 ? exponent : 1);
+    const float share = bound[j] * ls_f32_from_bits((field < 254 ? field : 254) << 23); /* bound / step */
+    const bool counts = magnitude < top;
+    part[j % 8] += !counts ? 0.0f : share < 1.0f ? share : 1.0f;
+    finite += counts;
+  }
+  bias->count += finite;
+  for (int j = 0; j < 8; j++) bias->expected += (double)part[j];
+}
+
+void ls_bias_merge(ls_bias *into, const ls_bias *from) {
+  into->count += from->count, into->differing += from->differing, into->expected += from->expected;
+  into->toward += from->toward, into->away += from->away;
+  for (int i = 0; i < 4; i++) into->toward_kinds[i] |= from->toward_kinds[i], into->away_kinds[i] |= from->away_kinds[i];
+}
+
+/* Hoeffding: of n fair coins, one side a - b ahead in at most 2 exp(-(a - b)^2 / 2n) of cases. */
+static bool unfair(double a, double b) { return a + b > 0 && (a - b) * (a - b) / (2 * (a + b)) > log(2 / LS_BIAS_CHANCE); }
+
+/* How many different values there were about, of `most` elements, from how many of 256 classes occurred (linear counting). */
+static double different(const uint64_t kinds[4], int64_t most) {
+  int n = 0;
+  for (int i = 0; i < 4; i++) n += __builtin_popcountll(kinds[i]);
+  const double about = n > 0 ? -256 * log(1 - ((double)n - 0.5) / 256) : 0;
+  return about < (double)most ? about : (double)most;
+}
+
+bool ls_bias_found(const ls_bias *bias) {
+  const double found = (double)bias->differing, expected = bias->expected;
+  if (!(found > expected)) return false;
+  /* Chernoff: a sum of independent events of mean m reaches d > m in at most exp(-(d ln(d/m) - d + m)) of cases */
+  const bool many = expected <= 0 || found * log(found / expected) - found + expected > log(1 / LS_BIAS_CHANCE);
+  return many && unfair((double)bias->toward, (double)bias->away) &&
+         unfair(different(bias->toward_kinds, bias->toward), different(bias->away_kinds, bias->away));
+}
+
+void ls_bias_say(ls_result *r) {
+  const ls_bias *bias = &r->bias;
+  const int64_t one = bias->toward + bias->away, most = bias->toward > bias->away ? bias->toward : bias->away;
+  const char *side = bias->toward > bias->away ? "nearer to zero" : "further from zero";
+  const bool nearly_all = most >= one - one / 100;
+  snprintf(r->note, sizeof r->note,
+           "biased: %lld of %lld elements differ, where the bound explains at most %.0f, and %lld of %lld that are one step apart are %s",
+           (long long)bias->differing, (long long)bias->count, ceil(bias->expected), (long long)most, (long long)one, side);
+  snprintf(r->pattern, sizeof r->pattern, "%s", !nearly_all ? "biased" : bias->toward > bias->away ? "truncated" : "rounded-away");
+  snprintf(r->pattern_text, sizeof r->pattern_text,
+           "%lld of %lld elements differ, each within its bound, and %lld of %lld by one step %s%s", (long long)bias->differing,
+           (long long)bias->count, (long long)most, (long long)one, side,
+           !nearly_all                 ? ": more than a fair rounding leaves"
+           : bias->toward > bias->away ? ": values are cut off instead of rounded"
+                                       : ": values are rounded away from zero");
+}
+
 static void tally_element(ls_tally *t, const ls_rule *rule, double stored_a, double stored_b, double bound, int64_t at) {
   double a = ls_round_to(rule->type, stored_a), b = ls_round_to(rule->type, stored_b);
   bool equal = a == b || (a != a && b != b); /* also -0 and +0, two NaN, two infinities of one sign */
@@ -80,6 +156,7 @@ static void tally_element(ls_tally *t, const ls_rule *rule, double stored_a, dou
   t->nonfinite += !finite && equal;
   t->lonely += lonely;
   t->failing += !ok;
+  if (rule->bias && finite) bias_element(&t->bias, rule->type, a, b, bound, equal, steps);
   if (steps > t->steps) t->steps = steps;
   if (worse(lonely, use, t)) {
     t->has_worst = true, t->worst_lonely = lonely;
@@ -93,6 +170,7 @@ static void tally_same16(ls_tally *t, const ls_rule *rule, const ls_line *line_a
                          int64_t at) {
   const uint16_t *a = line_a->data, *b = line_b->data;
   const uint16_t top = rule->type == LS_BF16 ? 0x7F80 : 0x7C00; /* infinity; NaN lies above */
+  const float *bounds = rule->bias && bound ? bound->data : NULL;
   int64_t i = 0;
   for (; i + BLOCK <= n; i += BLOCK) {
     uint16_t differ = 0, zero = 0, odd = 0;
@@ -104,12 +182,17 @@ static void tally_same16(ls_tally *t, const ls_rule *rule, const ls_line *line_a
     }
     if (differ == 0) {
       t->count += BLOCK, t->bit_equal += BLOCK, t->zeros += zero, t->nonfinite += odd;
+      if (bounds) bias_block(&t->bias, rule->type, a + i, bounds + i);
       continue;
     }
     for (int64_t j = i; j < i + BLOCK; j++) {
       if (a[j] == b[j]) {
         uint16_t magnitude = a[j] & 0x7FFF;
         t->count++, t->bit_equal++, t->zeros += magnitude == 0, t->nonfinite += magnitude >= top;
+        if (bounds && magnitude < top) {
+          const double value = ls_line_get(line_a, j);
+          bias_element(&t->bias, rule->type, value, value, (double)bounds[j], true, 0);
+        }
       } else {
         tally_element(t, rule, ls_line_get(line_a, j), ls_line_get(line_b, j), bound ? ls_line_get(bound, j) : 0, at + j);
       }
@@ -121,7 +204,8 @@ static void tally_same16(ls_tally *t, const ls_rule *rule, const ls_line *line_a
 void ls_tally_row(ls_tally *tally, const ls_rule *rule, const ls_line *a, const ls_line *b, const ls_line *bound, int64_t n, int64_t at) {
   int64_t failing = tally->failing;
   bool is16 = rule->type == LS_BF16 || rule->type == LS_F16;
-  if (is16 && a->dtype == rule->type && b->dtype == rule->type && a->stride == 1 && b->stride == 1) {
+  const bool plain = !rule->bias || (bound && bound->dtype == LS_F32 && bound->stride == 1);
+  if (is16 && plain && a->dtype == rule->type && b->dtype == rule->type && a->stride == 1 && b->stride == 1) {
     tally_same16(tally, rule, a, b, bound, n, at);
   } else {
     for (int64_t i = 0; i < n; i++) {
@@ -166,6 +250,7 @@ void ls_tally_merge(ls_tally *into, const ls_tally *from) {
   into->count += from->count, into->zeros += from->zeros, into->bit_equal += from->bit_equal;
   into->failing += from->failing, into->nonfinite += from->nonfinite, into->lonely += from->lonely;
   into->rows += from->rows, into->rows_failing += from->rows_failing;
+  ls_bias_merge(&into->bias, &from->bias);
   if (from->use > into->use) into->use = from->use;
   if (from->steps > into->steps) into->steps = from->steps;
 }
@@ -177,6 +262,7 @@ void ls_tally_result(ls_result *result, const ls_tally *tally) {
   result->use = tally->use, result->steps = tally->steps;
   result->rows = tally->rows, result->rows_failing = tally->rows_failing;
   result->has_worst = tally->has_worst;
+  result->bias = tally->bias;
   result->worst_a = tally->worst_a, result->worst_b = tally->worst_b, result->worst_bound = tally->worst_bound;
   ls_result_judge(result);
 }

@@ -17,6 +17,7 @@ typedef struct {
   double steps;
   bool has_tolerance;
   double atol, rtol;
+  bool bias; /* count for ls_bias */
 } ls_rule;
 
 typedef struct {
@@ -28,6 +29,7 @@ typedef struct {
   bool has_worst, worst_lonely;
   int64_t worst_at; /* flat index as the caller counts */
   double worst_a, worst_b, worst_bound;
+  ls_bias bias;
 } ls_tally;
 
 /* The line that starts at flat element `flat` of t's last axis. */
@@ -45,6 +47,11 @@ void ls_tally_row_only(ls_tally *tally, const ls_rule *rule, const ls_line *a, c
 int64_t ls_line_nonzeros(const ls_line *line, int64_t n, int64_t *first);
 
 void ls_tally_merge(ls_tally *into, const ls_tally *from);
+
+void ls_bias_merge(ls_bias *into, const ls_bias *from);
+
+/* Words for a bias that was found, into note and pattern. */
+void ls_bias_say(ls_result *result);
 
 /* Counts and worst values into a result whose verdict is then judged; the caller names the place. */
 void ls_tally_result(ls_result *result, const ls_tally *tally);

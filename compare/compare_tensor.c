@@ -18,6 +18,10 @@ void ls_result_init(ls_result *result) {
 void ls_result_judge(ls_result *result) {
   bool enough = result->count > 0 && (double)result->zeros < LS_MISTRUST_SHARE * (double)result->count;
   bool ok = result->failing == 0 && result->use <= 1;
+  if (ok && ls_bias_found(&result->bias)) {
+    ok = false;
+    ls_bias_say(result);
+  }
   result->verdict = !ok ? LS_FAIL : enough ? LS_PASS : LS_MISTRUSTED;
 }
 
@@ -62,9 +66,14 @@ void ls_result_merge(ls_result *into, const ls_result *from) {
     memcpy(into->where, from->where, sizeof into->where);
   }
   if (from->note[0] && (!into->note[0] || w_from > w_into)) memcpy(into->note, from->note, sizeof into->note);
+  if (from->pattern[0] && (!into->pattern[0] || w_from > w_into)) { /* the first that has one */
+    memcpy(into->pattern, from->pattern, sizeof into->pattern);
+    memcpy(into->pattern_text, from->pattern_text, sizeof into->pattern_text);
+  }
   into->count += from->count, into->zeros += from->zeros, into->bit_equal += from->bit_equal;
   into->failing += from->failing, into->nonfinite += from->nonfinite;
   into->rows += from->rows, into->rows_failing += from->rows_failing;
+  ls_bias_merge(&into->bias, &from->bias);
   into->ties += from->ties, into->near_ties += from->near_ties;
   if (from->use > into->use) into->use = from->use;
   if (from->steps > into->steps) into->steps = from->steps;
@@ -151,9 +160,14 @@ void ls_compare_tensor(ls_result *result, const ls_compare_args *args) {
   }
 
   int64_t count = ls_tensor_count(args->a);
-  work w = {
-      .args = args,
-      .rule = {.type = args->type, .steps = args->steps, .has_tolerance = args->has_tolerance, .atol = args->atol, .rtol = args->rtol}};
+  const bool rounds = args->type == LS_BF16 || args->type == LS_F16;
+  work w = {.args = args,
+            .rule = {.type = args->type,
+                     .steps = args->steps,
+                     .has_tolerance = args->has_tolerance,
+                     .atol = args->atol,
+                     .rtol = args->rtol,
+                     .bias = rounds && args->bound != NULL && args->bound->dtype == LS_F32 && args->steps >= 1 && !args->has_tolerance}};
   w.width = args->a->ndim > 0 ? args->a->dim[args->a->ndim - 1] : 1;
   w.rows = count > 0 ? count / w.width : 0;
   int64_t pieces = count / (1 << 16) + 1; /* smaller ones are not worth a thread */

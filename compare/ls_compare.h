@@ -24,7 +24,22 @@ typedef enum {
 
 const char *ls_verdict_name(ls_verdict verdict); /* "PASS", "FAIL", "MISTRUSTED", ... */
 
-enum { LS_MAX_WHERE = 128, LS_MAX_NOTE = 320 };
+enum { LS_MAX_WHERE = 128, LS_MAX_NOTE = 320, LS_MAX_PATTERN = 32, LS_MAX_PATTERN_TEXT = 400 };
+
+/* What tells a path that rounds otherwise (toward zero, say) from one whose sums differ: each of its elements is within the one step that
+ * is allowed. Counted where steps and a bound are allowed and the type is rounded to; else all zero. The rule: docs/tolerances.md, "Bias".
+ */
+typedef struct {
+  int64_t count, differing; /* finite elements; of them, not equal after rounding */
+  double expected;          /* the most of them that may differ on average: sum of min(1, bound / step) */
+  int64_t toward, away;     /* b one step nearer to zero than a, or further from it */
+  /* Of a's values there, which of 256 classes of them occurred: a value that stands in many places rounds alike in all of them. */
+  uint64_t toward_kinds[4], away_kinds[4];
+} ls_bias;
+
+/* Whether more elements differ than the bound explains, and too many of them in one direction: each by chance in less than 1e-9 of cases.
+ */
+bool ls_bias_found(const ls_bias *bias);
 
 /* What a comparison came to. Mergeable over steps: counts add, the worst place is the one with the largest use. */
 typedef struct {
@@ -37,6 +52,7 @@ typedef struct {
   double use;        /* largest |a - b| / bound of a finite element, the share of the bound in use; > 1 fails; 0 where all are equal */
   uint64_t steps;    /* largest distance in steps of the stage's type */
   int64_t rows, rows_failing; /* a row: all elements of the last axis */
+  ls_bias bias;               /* where it is found the verdict is LS_FAIL, though no element is outside its bound */
   int64_t ties, near_ties;    /* selections: entries or blocks that equal scores, or scores within their bounds, left open */
   /* the worst element: where failing > 0 the one with the largest use (a non-finite one first), else the one with the largest use */
   bool has_worst;
@@ -45,6 +61,8 @@ typedef struct {
   double worst_a, worst_b, worst_bound; /* as stored, not rounded; the bound in full, steps included */
   char where[LS_MAX_WHERE];             /* "layer 3 row 7 (position 2183, slot 7) head 2 channel 81" */
   char note[LS_MAX_NOTE];               /* ring findings, causes of a wrong selection, ties, non-finite origin; may be empty */
+  char pattern[LS_MAX_PATTERN];         /* what it looks like (ls_explain.h), an identifier that stays: "rotation-position"; may be empty */
+  char pattern_text[LS_MAX_PATTERN_TEXT]; /* the same in a sentence, with numbers */
 } ls_result;
 
 /* Positions for naming places: index i of an axis named "row" or "latent" is at position base + stride * i. They are named where any of
@@ -83,8 +101,8 @@ void ls_result_init(ls_result *result); /* nothing compared yet: LS_NOT_RUN, the
  * SHARED counts never mix with others; a verdict that compared nothing (FUSED, NOT_HELD, NOT_RUN) yields to one that did. */
 void ls_result_merge(ls_result *into, const ls_result *from);
 
-/* The verdict of counts: FAIL where an element failed; MISTRUSTED where none was compared or LS_MISTRUST_SHARE of them were zero on both
- * sides; else PASS. */
+/* The verdict of counts: FAIL where an element failed, or all together are biased (then note and pattern say so); MISTRUSTED where none was
+ * compared or LS_MISTRUST_SHARE of them were zero on both sides; else PASS. */
 void ls_result_judge(ls_result *result);
 
 /* Above this share of zeros agreement proves little: with 99 of 100 elements zero on both sides, a kernel that writes zeros, or that

@@ -101,6 +101,7 @@ static ls_status add(report_tally *tally, int64_t step, const ls_result *result,
     return ls_fail(err, LS_INTERNAL, "report: no verdict %d", (int)result->verdict);
   ls_result_merge(&tally->total, result);
   tally->runs[result->verdict]++;
+  if (tally->n_bad == 0 && tally->total.verdict == LS_FAIL && result->verdict != LS_FAIL) result = &tally->total; /* only all together */
   if ((result->verdict == LS_FAIL || result->verdict == LS_MISSING) && tally->n_bad < LS_KEPT_FAILURES) {
     report_failure *bad = grow(&tally->bad, &tally->n_bad, &tally->bad_room, sizeof *bad);
     if (!bad) return no_memory(err);
@@ -215,6 +216,13 @@ char *report_stage_name(char *buf, size_t size, const char *stage, int64_t sub) 
     snprintf(buf, size, "%s.%lld", stage, (long long)sub);
   }
   return buf;
+}
+
+const report_failure *report_explained(const report_tally *tally) {
+  for (int i = 0; i < tally->n_bad; i++) {
+    if (tally->bad[i].result.pattern[0]) return &tally->bad[i];
+  }
+  return NULL;
 }
 
 const char *report_origin_text(report_origin origin) {

@@ -57,11 +57,12 @@ static json_t *result_json(const ls_result *r) {
     worst = json_pack("{s:o, s:o, s:o, s:o, s:o}", "index", index, "where", text_json(r->where), "a", number_json(r->worst_a), "b",
                       number_json(r->worst_b), "bound", number_json(r->worst_bound));
   }
-  return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o}", "verdict", verdict_json(r->verdict), "count",
-                   (json_int_t)r->count, "zeros", (json_int_t)r->zeros, "bit_equal", (json_int_t)r->bit_equal, "failing",
+  return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "verdict", verdict_json(r->verdict),
+                   "count", (json_int_t)r->count, "zeros", (json_int_t)r->zeros, "bit_equal", (json_int_t)r->bit_equal, "failing",
                    (json_int_t)r->failing, "nonfinite", (json_int_t)r->nonfinite, "use", number_json(r->use), "steps", steps_json(r->steps),
                    "rows", (json_int_t)r->rows, "rows_failing", (json_int_t)r->rows_failing, "ties", (json_int_t)r->ties, "near_ties",
-                   (json_int_t)r->near_ties, "worst", worst, "note", text_json(r->note));
+                   (json_int_t)r->near_ties, "worst", worst, "note", text_json(r->note), "pattern", text_json(r->pattern), "pattern_text",
+                   text_json(r->pattern_text));
 }
 
 static json_t *runs_json(const report_tally *tally) {
@@ -114,11 +115,13 @@ static json_t *properties_json(const report_file *file, const ls_report_options 
 static json_t *finding_json(const report_file *file, const ls_report_options *options, const report_finding *f) {
   char command[2048];
   const report_entry *e = f->mode[f->first_mode];
+  const report_failure *explained = report_explained(&e->tally);
   report_repeat(command, sizeof command, file, options, e->stage, e->sub, f->first->step);
-  return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:o}", "step", (json_int_t)f->first->step, "stage", text_json(e->stage),
-                   "sub", sub_json(e->sub), "pair", text_json(e->pair), "mode", mode_json(f->first_mode), "origin", origin_json(f->origin),
-                   "known", (int)f->known, "where", text_json(f->first->result.where), "note", text_json(f->first->result.note), "repeat",
-                   text_json(command));
+  return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o}", "step", (json_int_t)f->first->step, "stage",
+                   text_json(e->stage), "sub", sub_json(e->sub), "pair", text_json(e->pair), "mode", mode_json(f->first_mode), "origin",
+                   origin_json(f->origin), "known", (int)f->known, "where", text_json(f->first->result.where), "note",
+                   text_json(f->first->result.note), "pattern", text_json(explained ? explained->result.pattern : ""), "pattern_text",
+                   text_json(explained ? explained->result.pattern_text : ""), "repeat", text_json(command));
 }
 
 static json_t *bisect_json(const ls_bisect *b) {

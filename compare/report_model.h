@@ -89,6 +89,9 @@ typedef struct {
   bool nothing; /* not one element was compared */
 } report_verdict;
 
+/* The failure whose pattern is shown: the first that has one. NULL: none has. Of a finding, in the mode it failed in first. */
+const report_failure *report_explained(const report_tally *tally);
+
 report_verdict report_judge(const report_file *file, const ls_report_options *options);
 
 typedef enum { KNOWN_FAILS, KNOWN_PASSES, KNOWN_NOT_RUN } report_known;

@@ -239,6 +239,25 @@ static void side_names(const char *pair, char a[LS_MAX_PAIR], char b[LS_MAX_PAIR
 
 static const char *mode_name(ls_mode mode) { return mode == LS_ISOLATED ? "isolated" : "cascaded"; }
 
+/* "pattern  8 of 16 rows differ: ... (rotation-position)", broken between words. */
+static void put_pattern(const printer *p, int indent, const char *label, const report_tally *tally) {
+  const report_failure *of = report_explained(tally);
+  if (of == NULL) return;
+  char text[LS_MAX_PATTERN_TEXT + LS_MAX_PATTERN + 64] = "";
+  if (of != &tally->bad[0]) append(text, sizeof text, "step %" PRId64 ": ", of->step);
+  append(text, sizeof text, "%s (%s)", of->result.pattern_text, of->result.pattern);
+  int column = fprintf(p->out, "%*s%s", indent, "", label);
+  const int left = column + 1;
+  for (const char *word = text; *word;) {
+    const int length = (int)strcspn(word, " ");
+    if (column + 1 + length > p->width && column > left) column = fprintf(p->out, "\n%*s", left - 1, "") - 1;
+    column += fprintf(p->out, " %.*s", length, word);
+    word += length;
+    word += strspn(word, " ");
+  }
+  fprintf(p->out, "\n");
+}
+
 static void put_finding(const printer *p, const report_file *file, const report_finding *f) {
   char name[LS_NAME_MAX + 32], command[2048], use[16], steps[16], a[LS_MAX_PAIR], b[LS_MAX_PAIR];
   const report_entry *e = f->mode[f->first_mode];
@@ -259,6 +278,7 @@ static void put_finding(const printer *p, const report_file *file, const report_
     fprintf(p->out, "\n");
   }
   if (r->note[0]) fprintf(p->out, "        note     %s\n", r->note);
+  put_pattern(p, 8, "pattern ", &e->tally);
   for (int m = 0; m < LS_MODES; m++) {
     const report_tally *t = f->mode[m] ? &f->mode[m]->tally : NULL;
     int64_t bad = t ? t->runs[LS_FAIL] + t->runs[LS_MISSING] : 0, runs = 0;
@@ -289,6 +309,7 @@ static void put_first(const printer *p, const report_file *file, const report_fi
     fprintf(p->out, " step %" PRId64 ", %s%s%s (%s, %s: %s)\n", f->first->step, report_stage_name(name, sizeof name, e->stage, e->sub),
             r->where[0] ? ", " : "", r->where, e->pair, mode_name(f->first_mode), report_origin_text(f->origin));
     if (r->note[0]) fprintf(p->out, "                    %s\n", r->note);
+    put_pattern(p, 19, "", &e->tally);
     return;
   }
   if (!first) return;
@@ -387,6 +408,7 @@ static void put_properties(const printer *p, const report_file *file) {
     char command[2048];
     fprintf(p->out, " %" PRId64 " of %" PRId64 " check%s, first in step %" PRId64 ": %s\n", bad, runs, plural(runs), first->step,
             first->result.note[0] ? first->result.note : first->result.where);
+    put_pattern(p, 8, "pattern ", &q->tally);
     fprintf(p->out, "        repeat   %s\n", report_repeat(command, sizeof command, file, p->options, NULL, -1, first->step));
   }
 }

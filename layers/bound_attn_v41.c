@@ -196,6 +196,11 @@ static void stretch(float *freq, const ls_attn_config *c) {
   }
 }
 
+void ls_bound_attn_freq(float *freq, const ls_attn_config *config, bool compressed) {
+  ls_bound_rope_freq(freq, config->rope_head_dim, compressed ? config->compress_rope_theta : config->rope_theta);
+  if (compressed && config->original_seq_len > 0) stretch(freq, config);
+}
+
 typedef struct {
   const char *stage, *input;
   int64_t rows, heads, width;
@@ -218,8 +223,7 @@ static ls_status rope_stage(const ls_bound_args *args, ls_trace *bounds, const r
   }
   LS_TRY_OUT(ls_stage_values_read(&x, args, bounds, r->input, r->rows * r->heads * r->width, err));
   LS_TRY_OUT(add_bound(bounds, r->stage, r->rows, r->heads * r->width, &bound, err));
-  ls_bound_rope_freq(freq, c->rope_head_dim, p.ratio > 0 ? c->compress_rope_theta : c->rope_theta);
-  if (p.ratio > 0 && c->original_seq_len > 0) stretch(freq, c);
+  ls_bound_attn_freq(freq, c, p.ratio > 0);
   for (int64_t row = 0; row < r->rows; row++) {
     ls_bound_rope_turn(turn, freq, half, r->latents ? ls_attn_group_position(&p, row) : p.start_pos + row);
     for (int64_t h = 0; h < r->heads; h++) {

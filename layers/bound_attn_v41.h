@@ -26,6 +26,9 @@ ls_bound_fn ls_bound_attn_sparse_o, ls_bound_attn_o_rot, ls_bound_attn_o_group, 
  * the step wrote; everything else is carried over. */
 ls_status ls_bound_attn_state(const ls_bound_args *args, const ls_trace *bounds, ls_trace **next, ls_error *err);
 
+/* freq [rope_head_dim / 2] of a layer: compressed (ratio above 0) the other theta, and YaRN where the config has it (layers.md). */
+void ls_bound_attn_freq(float *freq, const ls_attn_config *config, bool compressed);
+
 #ifdef __cplusplus
 }
 #endif

@@ -222,6 +222,36 @@ Test(report_text, a_stage_that_was_not_judged_in_isolation_says_so) {
   ls_report_free(report);
 }
 
+static void patterned(ls_report *report, int64_t step, const char *name, const char *pattern, const char *text) {
+  ls_result r = with(LS_FAIL);
+  snprintf(r.pattern, sizeof r.pattern, "%s", pattern);
+  snprintf(r.pattern_text, sizeof r.pattern_text, "%s", text);
+  MUST(ls_report_stage(report, step, name, 1, "golden-emu", LS_ISOLATED, &r, err));
+}
+
+Test(report_text, a_pattern_stands_under_the_finding_and_at_the_first_divergence) {
+  ls_report *report = new_report();
+  open_file(report, "rounds.h5");
+  patterned(report, 3, "k_rope", "", "");
+  patterned(report, 4, "k_rope", "rotation-position",
+            "8 of 16 rows differ, all with position >= 2176: rows match a rotation by (position - 2176)");
+  ls_report_options options = {.program = "lockstep", .width = 100};
+  char *text = text_of(report, &options);
+  cr_assert(has_line(text, "pattern step 4: 8 of 16 rows differ, all with position >= 2176: rows match a rotation by"), "%s", text);
+  cr_assert(has_line(text, "(position - 2176) (rotation-position)"), "%s", text);
+  cr_assert(has_line(text, "step 4: 8 of 16 rows differ, all with position >= 2176: rows match a rotation by"), "%s", text);
+  free(text);
+  ls_report_free(report);
+
+  report = new_report(); /* and nothing where none is known */
+  open_file(report, "rounds.h5");
+  patterned(report, 3, "k_rope", "", "");
+  text = text_of(report, &options);
+  assert_lacks(text, "pattern");
+  free(text);
+  ls_report_free(report);
+}
+
 Test(report_text, at_most_five_findings_are_detailed) {
   ls_report *report = new_report();
   open_file(report, "a.h5");
@@ -591,6 +621,28 @@ Test(report_json, a_report_of_everything_conforms_to_the_schema) {
     found = true;
   }
   cr_assert(found);
+  json_free(v);
+  json_free(schema);
+  remove(file);
+  ls_report_free(report);
+}
+
+Test(report_json, a_pattern_is_told_with_its_finding_and_where_it_was_found) {
+  char why[JSON_WHY] = "", file[] = LS_BINARY_DIR "/report_pattern.json";
+  ls_report *report = new_report();
+  open_file(report, "rounds.h5");
+  patterned(report, 3, "k_rope", "", "");
+  patterned(report, 4, "k_rope", "not-rotated", "all 8 rows differ: rows equal k_norm: they were not rotated");
+  MUST(ls_report_json(report, &plain, file, err));
+  json_value *v = must_read(file), *schema = must_read(LS_SOURCE_DIR "/docs/report.schema.json");
+  cr_assert(json_conforms(v, schema, why), "%s", why);
+  const json_value *first = at(json_get(v, "files"), 0), *finding = at(json_get(first, "findings"), 0);
+  cr_assert_eq(json_get(finding, "step")->number, 3);
+  cr_assert_str_eq(word(finding, "pattern"), "not-rotated");
+  cr_assert_str_eq(word(finding, "pattern_text"), "all 8 rows differ: rows equal k_norm: they were not rotated");
+  const json_value *failures = json_get(at(json_get(first, "stages"), 0), "failures");
+  cr_assert_str_eq(word(json_get(at(failures, 0), "result"), "pattern"), "");
+  cr_assert_str_eq(word(json_get(at(failures, 1), "result"), "pattern"), "not-rotated");
   json_free(v);
   json_free(schema);
   remove(file);

@@ -25,8 +25,9 @@ static bool one_step_off(const ls_step *step, const ls_trace *given, ls_trace *r
   for (int64_t i = 0; i < ls_tensor_count(t); i++) {
     uint16_t *bits = (uint16_t *)t->data + i;
     const unsigned mixed = *bits * 40503u >> 8;
-    const bool finite = (*bits & 0x7F80u) != 0x7F80u;
-    if (finite && (*bits & 0x7FFFu) > 0x80u && mixed % 16 == 5) *bits = (uint16_t)(mixed % 32 < 16 ? *bits - 1 : *bits ^ 1);
+    const unsigned magnitude = *bits & 0x7FFFu;
+    const bool inner = magnitude > 0x80u && magnitude < 0x7F7Fu; /* both neighbours are finite, and neither is 0 */
+    if (inner && mixed % 16 == 5) *bits = (uint16_t)(mixed % 32 < 16 ? *bits - 1 : *bits + 1); /* as many each way: no bias */
   }
   return true;
 }
