@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "path_list.h"
 #include "verify_command.h"
 
 static const char help_diff[] =

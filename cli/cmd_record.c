@@ -10,8 +10,8 @@
 #include "../core/ls_output.h"
 #include "../core/ls_parallel.h"
 #include "cli.h"
+#include "path_list.h"
 #include "provenance.h"
-#include "verify_command.h"
 
 static const char help[] =
     "usage: lockstep record [options] --out TRACE FIXTURE\n"
@@ -107,7 +107,7 @@ ls_status ls_cmd_record(int argc, char **argv) {
                                .progress = isatty(STDERR_FILENO) != 0,
                                .interrupted = &ls_interrupted};
   const char *name = "auto";
-  const ls_path *path = NULL;
+  ls_path_list list;
   static ls_provenance provenance;
   ls_report *report = NULL;
   ls_error err = {LS_OK, ""};
@@ -115,21 +115,29 @@ ls_status ls_cmd_record(int argc, char **argv) {
   if (status == LS_REFUSED) return LS_OK; /* help was asked for */
   if (status == LS_OK) status = check_output(record.file);
   if (status != LS_OK) return status;
-  status = ls_cli_path(name, &path, &err);
+  ls_path_list_init(&list);
+  status = ls_path_list_add(&list, "--path", name);
+  if (status == LS_OK && list.n > 2) {
+    fprintf(stderr, "lockstep record: --path: expected one path, found '%s'\n", name);
+    status = LS_USAGE;
+  }
   if (status != LS_OK) {
-    fprintf(stderr, "lockstep: %s\n", err.text);
+    ls_path_list_free(&list);
     return status;
   }
+  const ls_path *path = list.path[list.n - 1];
   if (path != &ls_path_ref) options.path[options.n_paths++] = path;
   ls_provenance_collect(&provenance, argc, argv);
   record.about = provenance.line;
   status = ls_report_new(&report, &err); /* nobody reads it: the session says on stderr what stops it */
   if (status == LS_OK) status = ls_verify_fixture(argv[optind], &options, report, &err);
   ls_report_free(report);
-  if (status != LS_OK) return status;
   struct stat st;
-  printf("%s: %s of path %s, %" PRId64 " steps, %lld bytes\n", record.file, record.digest ? "digest" : "trace", path->name, record.steps,
-         stat(record.file, &st) == 0 ? (long long)st.st_size : 0);
+  if (status == LS_OK)
+    printf("%s: %s of path %s, %" PRId64 " steps, %lld bytes\n", record.file, record.digest ? "digest" : "trace", path->name, record.steps,
+           stat(record.file, &st) == 0 ? (long long)st.st_size : 0);
+  ls_path_list_free(&list);
+  if (status != LS_OK) return status;
   if (record.properties_failing > 0)
     printf("%d properties of the path do not hold; lockstep diff or lockstep info names them\n", record.properties_failing);
   return LS_OK;

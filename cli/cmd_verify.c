@@ -10,13 +10,14 @@
 #include "../core/ls_output.h"
 #include "../core/ls_parallel.h"
 #include "cli.h"
+#include "path_list.h"
 #include "verify_command.h"
 
 static const char help_verify[] =
     "usage: lockstep verify [options] FIXTURE...\n"
     "\n"
-    "  --path LIST             of ref, cuda, emu, auto (cuda where a device is present, else emu); default auto. The reference always "
-    "runs\n"
+    "  --path LIST             of ref, cuda, emu, auto (cuda where a device is present, else emu), a library of yours (./libmine.so) or\n"
+    "                          another build's path (FOLDER/lockstep:cuda); default auto. The reference always runs\n"
     "  --stage GLOB            judge only matching stages and properties: k_rope, k_rope.3, 'k_*', write-set\n"
     "  --step N                judge only step N (earlier ones run, unjudged)\n"
     "  --precision act|f64     of the reference: the contract's rounding points, or double without them (default act)\n"
@@ -24,6 +25,9 @@ static const char help_verify[] =
     "  --emu-schedule SEED     run the emulator's threads in a random order between rendezvous points\n"
     "  --device N              CUDA device (default 0)\n"
     "  --report FILE           the report as one HTML page, with where differences lie\n"
+    "  --isolate               run cuda and emu in a child process too, as libraries always are\n"
+    "  --timeout SECONDS       a call of a path in a child process may take (default 120)\n"
+    "  --memory MIB            address space of a child process beside what it starts with (default: no limit)\n"
     "  --json FILE             the report as JSON (docs/report.schema.json)\n"
     "  --junit FILE            the report as JUnit XML, for continuous integration\n"
     "  --calibrate             print what each stage uses of its bound over all fixtures, instead of the table; a run that fails prints\n"
@@ -43,6 +47,9 @@ enum {
   OPT_SCHEDULE,
   OPT_DEVICE,
   OPT_REPORT,
+  OPT_ISOLATE,
+  OPT_TIMEOUT,
+  OPT_MEMORY,
   OPT_JSON,
   OPT_JUNIT,
   OPT_CALIBRATE,
@@ -63,6 +70,9 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
                                              {"emu-schedule", required_argument, NULL, OPT_SCHEDULE},
                                              {"device", required_argument, NULL, OPT_DEVICE},
                                              {"report", required_argument, NULL, OPT_REPORT},
+                                             {"isolate", no_argument, NULL, OPT_ISOLATE},
+                                             {"timeout", required_argument, NULL, OPT_TIMEOUT},
+                                             {"memory", required_argument, NULL, OPT_MEMORY},
                                              {"json", required_argument, NULL, OPT_JSON},
                                              {"junit", required_argument, NULL, OPT_JUNIT},
                                              {"calibrate", no_argument, NULL, OPT_CALIBRATE},
@@ -79,9 +89,10 @@ typedef struct {
   const ls_verify_command *command;
   ls_verify_options verify;
   ls_report_options report;
+  ls_path_list list;
   const char *paths, *html, *json, *junit, *known_file, *fixture;
   bool calibrate;
-  char repeat[512]; /* options of this run that a repeat must carry */
+  char repeat[1024]; /* options of this run that a repeat must carry */
   char **known;
   int n_known;
 } arguments;
@@ -91,45 +102,11 @@ static void repeat_add(arguments *a, const char *option, const char *value) {
   snprintf(a->repeat + used, sizeof a->repeat - used, "%s--%s%s%s", used ? " " : "", option, value ? " " : "", value ? value : "");
 }
 
-ls_status ls_cli_path(const char *name, const ls_path **path, ls_error *err) {
-  ls_error why = {LS_OK, ""};
-  if (strcmp(name, "auto") == 0) name = ls_path_find("cuda") != NULL && ls_path_available("cuda", NULL) == LS_OK ? "cuda" : "emu";
-  *path = &ls_path_ref;
-  if (strcmp(name, "ref") == 0) return LS_OK;
-  if (strcmp(name, "cuda") != 0 && strcmp(name, "emu") != 0)
-    return ls_fail(err, LS_USAGE, "--path: expected ref, cuda, emu or auto, found '%s'", name);
-  *path = ls_path_find(name);
-  if (*path == NULL) return ls_fail(err, LS_UNAVAILABLE, "--path %s: this build holds no such path (built without nvcc)", name);
-  if (ls_path_available(name, &why) == LS_OK) return LS_OK;
-  return ls_fail(err, LS_UNAVAILABLE, "--path %s: %s", name, why.text);
-}
-
-static ls_status add_path(arguments *a, const char *name) {
-  const ls_path *path = NULL;
-  ls_error why = {LS_OK, ""};
-  if (strcmp(name, "auto") == 0) a->verify.may_drop_paths = strcmp(a->paths, "auto") == 0;
-  ls_status status = ls_cli_path(name, &path, &why);
-  if (status != LS_OK) {
-    fprintf(stderr, "lockstep: %s\n", why.text);
-    return status;
-  }
-  if (path == &ls_path_ref) return LS_OK; /* always there */
-  for (int i = 0; i < a->verify.n_paths; i++)
-    if (a->verify.path[i] == path) return LS_OK;
-  a->verify.path[a->verify.n_paths++] = path;
-  return LS_OK;
-}
-
 static ls_status choose_paths(arguments *a) {
-  char list[128];
-  if (strlen(a->paths) >= sizeof list) {
-    fprintf(stderr, "lockstep: --path: the list is too long\n");
-    return LS_USAGE;
-  }
-  strcpy(list, a->paths);
-  a->verify.path[a->verify.n_paths++] = &ls_path_ref;
-  char *rest = list;
-  for (char *name = strsep(&rest, ","); name != NULL; name = strsep(&rest, ",")) LS_TRY(add_path(a, name));
+  LS_TRY(ls_path_list_add(&a->list, "--path", a->paths));
+  memcpy(a->verify.path, a->list.path, sizeof a->verify.path);
+  a->verify.n_paths = a->list.n;
+  a->verify.may_drop_paths = a->list.may_drop;
   return LS_OK;
 }
 
@@ -222,6 +199,20 @@ static ls_status parse(arguments *a, int argc, char **argv) {
         a->html = optarg;
         a->verify.details = true;
         break;
+      case OPT_ISOLATE:
+        a->list.isolate = true;
+        repeat_add(a, "isolate", NULL);
+        break;
+      case OPT_TIMEOUT:
+        LS_TRY(ls_cli_number("--timeout", optarg, 1, LS_MAX_TIMEOUT, &value));
+        a->list.timeout = (double)value;
+        repeat_add(a, "timeout", optarg);
+        break;
+      case OPT_MEMORY:
+        LS_TRY(ls_cli_number("--memory", optarg, 1, INT32_MAX, &value));
+        a->list.memory_mib = value;
+        repeat_add(a, "memory", optarg);
+        break;
       case OPT_JSON:
         a->json = optarg;
         break;
@@ -310,6 +301,7 @@ ls_status ls_verify_command_run(const ls_verify_command *command, int argc, char
   arguments a;
   memset(&a, 0, sizeof a);
   a.command = command;
+  ls_path_list_init(&a.list);
   a.verify.only_step = -1;
   a.verify.interrupted = &ls_interrupted;
   a.verify.progress = isatty(STDERR_FILENO) != 0;
@@ -356,6 +348,7 @@ ls_status ls_verify_command_run(const ls_verify_command *command, int argc, char
     status = ls_report_status(report, &a.report);
 out:
   ls_report_free(report);
+  ls_path_list_free(&a.list);
   for (int i = 0; i < a.n_known; i++) free(a.known[i]);
   free(a.known);
   return status;

@@ -44,6 +44,7 @@ static const char usage[] =
     "lockstep: runs the reference and the CUDA path of a layer side by side and names the first place where they part\n"
     "\n"
     "  lockstep verify [options] FIXTURE...   compare golden, reference and GPU path, stage by stage\n"
+    "  lockstep bisect [options] FIXTURE      the first step and stage where what fails was introduced, or where two builds part\n"
     "  lockstep record [options] FIXTURE      what one path does with a fixture, into a file\n"
     "  lockstep diff [options] A B            two recordings, or one and a path that runs here\n"
     "  lockstep info FILE...                  what a fixture or a recording holds\n"
@@ -90,13 +91,16 @@ static void expect_room_for_blas(char **argv, bool multiplies) {
 
 static ls_status run_command(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
-  const bool judges = strcmp(command, "verify") == 0 || strcmp(command, "record") == 0 || strcmp(command, "diff") == 0;
+  const bool judges =
+      strcmp(command, "verify") == 0 || strcmp(command, "record") == 0 || strcmp(command, "diff") == 0 || strcmp(command, "bisect") == 0;
   expect_room_for_blas(argv, judges || strcmp(command, "gen") == 0);
   if (strcmp(command, "verify") == 0) return ls_cmd_verify(argc - 1, argv + 1);
   if (strcmp(command, "record") == 0) return ls_cmd_record(argc - 1, argv + 1);
   if (strcmp(command, "diff") == 0) return ls_cmd_diff(argc - 1, argv + 1);
+  if (strcmp(command, "bisect") == 0) return ls_cmd_bisect(argc - 1, argv + 1);
   if (strcmp(command, "info") == 0) return ls_cmd_info(argc - 1, argv + 1);
   if (strcmp(command, "gen") == 0) return ls_cmd_gen(argc - 1, argv + 1);
+  if (strcmp(command, "__serve-path") == 0) return ls_cmd_serve(argc - 1, argv + 1);
   if (strcmp(command, "--version") == 0) {
     print_version();
     return LS_OK;

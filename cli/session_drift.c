@@ -25,7 +25,8 @@ static bool affordable(const ls_trace *weights, int64_t *bytes) {
 }
 
 ls_status session_drift_open(session *v, const ls_trace *start, ls_error *err) {
-  if (v->hooks->drift == NULL || v->options->record != NULL || v->options->options.precision != LS_PRECISION_ACT || !session_wanted(v, "drift", -1)) return LS_OK;
+  if (v->hooks->drift == NULL || v->options->options.precision != LS_PRECISION_ACT || !session_wanted(v, "drift", -1)) return LS_OK;
+  if (v->options->record != NULL || v->options->judged == LS_JUDGE_LAST_PAIR) return LS_OK; /* no properties are judged */
   int64_t bytes;
   char line[160];
   if (!affordable(v->weights, &bytes)) {
@@ -168,6 +169,13 @@ ls_status session_judge_drift(session *v, const step_run *s, int p, ls_error *er
   if (result.rows == 0) return LS_OK; /* not one row of finite values */
   if (result.verdict != LS_FAIL) result.note[0] = '\0';
   return session_property(v, s, "drift", p, &result, err);
+}
+
+ls_status session_drift_transplant(session *v, int p, ls_error *err) {
+  if (!v->has_exact) return LS_OK;
+  ls_trace_free(v->exact_state[p]);
+  v->exact_state[p] = NULL;
+  return v->exact_state[0] != NULL ? ls_trace_copy(&v->exact_state[p], v->exact_state[0], err) : LS_OK;
 }
 
 void session_drift_close(session *v) {

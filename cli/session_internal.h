@@ -137,6 +137,8 @@ struct step_run {
 
 ls_stage_kind session_kind_of(const session *v, const step_run *s, int path, const char *stage);
 bool session_wanted(const session *v, const char *stage, int64_t sub);
+bool session_judges(const session *v, int a, int b);                    /* whether a pair is judged; a -1: the fixture */
+bool session_reruns(const session *v, const char *property);            /* whether a property that runs a step again is asked for */
 const char *session_pair(char buf[64], const session *v, int a, int b); /* "golden-ref" for a -1; returns buf */
 
 /* What one side of a pair recorded, or (-1) what the fixture holds. */
@@ -153,6 +155,7 @@ int64_t session_state_int(const ls_trace *state, const char *name);
 ls_status session_drift_open(session *v, const ls_trace *start, ls_error *err);
 ls_status session_drift_step(session *v, step_run *s, ls_error *err); /* after all paths ran cascaded: fills s->exact */
 ls_status session_judge_drift(session *v, const step_run *s, int p, ls_error *err);
+ls_status session_drift_transplant(session *v, int p, ls_error *err); /* path p goes on from where the reference stands */
 void session_drift_close(session *v);
 /* ---- session_recorded.c: paths that were recorded ---- */
 

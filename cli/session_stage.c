@@ -48,14 +48,15 @@ static bool same_code(int a, ls_stage_kind kind_a, ls_stage_kind kind_b) {
 /* What an element for element comparison is made of. first: along the axis "layer", where the views are of one of them. */
 static ls_compare_args values_args(session *v, const step_run *s, const ls_stage *stage, ls_mode mode, const ls_record *expected,
                                    const ls_tensor *a, const ls_tensor *b, const ls_tensor *bound, int64_t first) {
+  const bool exact = v->options->exact;
   return (ls_compare_args){.stage = stage,
                            .type = ls_stage_type(v->config, stage),
                            .a = a,
                            .b = b,
-                           .bound = bound,
+                           .bound = exact ? NULL : bound,
                            .only = v->hooks->defined != NULL ? v->hooks->defined(v, s, stage, mode) : NULL,
-                           .steps = stage->steps,
-                           .has_tolerance = expected != NULL && expected->has_tolerance,
+                           .steps = exact ? 0 : stage->steps,
+                           .has_tolerance = !exact && expected != NULL && expected->has_tolerance,
                            .atol = expected != NULL ? expected->atol : 0,
                            .rtol = expected != NULL ? expected->rtol : 0,
                            .names = v->hooks->names(v, s, stage),
@@ -168,17 +169,20 @@ static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stag
       const ls_compare_args args = {.stage = stage, .type = ls_stage_type(v->config, stage), .a = ta, .b = tb};
       ls_compare_tensor(&result, &args); /* says both shapes */
     } else {
-      if (v->hooks->judge_special != NULL) LS_TRY(v->hooks->judge_special(v, s, stage, a, b, mode, bounds, &handled, &result, err));
+      if (v->hooks->judge_special != NULL && !v->options->exact)
+        LS_TRY(v->hooks->judge_special(v, s, stage, a, b, mode, bounds, &handled, &result, err));
       ls_tensor va = by_layer ? ls_tensor_slice(ta, 0, l, 1) : *ta;
       ls_tensor vb = by_layer ? ls_tensor_slice(tb, 0, l, 1) : *tb;
       ls_tensor vbound = bound != NULL && by_layer ? ls_tensor_slice(bound, 0, l, 1) : bound != NULL ? *bound : (ls_tensor){.data = NULL};
       const ls_compare_args args = values_args(v, s, stage, mode, expected, &va, &vb, bound != NULL ? &vbound : NULL, l);
-      if (!handled) {
+      if (v->options->exact && !ls_dtype_is_float(ta->dtype)) {
+        ls_compare_indices(&result, stage, &va, &vb, &args.names);
+      } else if (!handled) {
         ls_compare_tensor(&result, &args);
         if (v->hooks->discount != NULL) v->hooks->discount(v, s, mode, &args, &result);
       }
       if (result.verdict == LS_FAIL && v->hooks->explain != NULL) v->hooks->explain(v, s, stage, ta, tb, &result);
-      if (result.verdict == LS_FAIL) session_explain(v, s, a, b, mode, bounds, &args, &result);
+      if (result.verdict == LS_FAIL && !v->options->exact) session_explain(v, s, a, b, mode, bounds, &args, &result);
       if (a >= 0 && same_code(a, kind_a, kind_b) && result.verdict == LS_PASS) result.verdict = LS_SHARED;
     }
     if (v->detail != NULL && v->hooks->show != NULL && ta != NULL && tb != NULL) v->hooks->show(v, s, stage, ta, tb);
@@ -188,13 +192,14 @@ static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stag
 }
 
 ls_status session_judge_stages(session *v, const step_run *s, int a, int b, const ls_trace *own, ls_error *err) {
+  const bool isolated = !v->options->cascaded_only;
   for (int i = 0; i < v->config->layer->n_stages; i++) {
     const ls_stage *stage = &v->config->layer->stages[i];
     if (stage->is_ring) {
-      for (int m = s->staged ? LS_ISOLATED : LS_CASCADED; m < LS_MODES; m++)
+      for (int m = s->staged && isolated ? LS_ISOLATED : LS_CASCADED; m < LS_MODES; m++)
         if (session_recorded_apart(v, s, a, b, (ls_mode)m) == NULL) LS_TRY(v->hooks->judge_ring(v, s, stage, a, b, (ls_mode)m, err));
     } else if (s->staged) {
-      LS_TRY(judge_stage(v, s, stage, a, b, LS_ISOLATED, own, err));
+      if (isolated) LS_TRY(judge_stage(v, s, stage, a, b, LS_ISOLATED, own, err));
       LS_TRY(judge_stage(v, s, stage, a, b, LS_CASCADED, s->bounds, err));
     }
   }

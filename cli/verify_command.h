@@ -16,7 +16,4 @@ typedef struct {
 
 ls_status ls_verify_command_run(const ls_verify_command *command, int argc, char **argv);
 
-/* A path by its name, or by "auto". LS_USAGE, LS_UNAVAILABLE. */
-ls_status ls_cli_path(const char *name, const ls_path **path, ls_error *err);
-
 #endif

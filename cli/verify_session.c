@@ -33,6 +33,18 @@ bool session_wanted(const session *v, const char *stage, int64_t sub) {
   return sub >= 0 && fnmatch(glob, name, 0) == 0;
 }
 
+bool session_judges(const session *v, int a, int b) {
+  const int last = v->n_paths - 1;
+  return v->options->judged == LS_JUDGE_ALL || (b == last && (v->options->judged == LS_JUDGE_LAST_PATH || a == last - 1));
+}
+
+/* Whose properties are judged. */
+static bool judges_path(const session *v, int p) {
+  return v->options->judged == LS_JUDGE_ALL || (v->options->judged == LS_JUDGE_LAST_PATH && p == v->n_paths - 1);
+}
+
+bool session_reruns(const session *v, const char *property) { return !v->options->no_reruns && session_wanted(v, property, -1); }
+
 const char *session_pair(char buf[64], const session *v, int a, int b) {
   snprintf(buf, 64, "%s-%s", a < 0 ? "golden" : v->run[a].path->name, v->run[b].path->name);
   return buf;
@@ -190,8 +202,9 @@ static ls_status run_isolated(session *v, step_run *s, ls_error *err) {
     memset(&s->isolated[0], 0, sizeof s->isolated[0]);
     LS_TRY(ls_run_step(&v->run[0], &s->step, from, s->given, true, &s->isolated[0], err));
   }
+  const bool judged = v->options->only_step < 0 || v->options->only_step == s->step.number;
   LS_TRY(session_recorded_read(v, s, from, err));
-  for (int p = 1; p < v->n_paths; p++) LS_TRY(run_step(v, s, p, LS_ISOLATED, from, err));
+  for (int p = 1; p < v->n_paths && judged; p++) LS_TRY(run_step(v, s, p, LS_ISOLATED, from, err));
   return LS_OK;
 }
 
@@ -204,6 +217,7 @@ static ls_status run_paths(session *v, step_run *s, ls_error *err) {
   LS_TRY(overlay(v, s, s->cascaded[0].out, NULL, false, &s->values, err));
   carry_arg all = {.v = v, .s = s, .everything = true}, golden = {.v = v, .s = s, .a = -1, .b = 0};
   LS_TRY(evaluate_bounds(&all, &s->bounds, err));
+  if (v->options->cascaded_only) return LS_OK;
   LS_TRY(run_isolated(v, s, err));
   return v->has_expected ? evaluate_bounds(&golden, &s->golden_bounds, err) : LS_OK;
 }
@@ -214,6 +228,7 @@ static ls_status move_on(session *v, step_run *s, ls_error *err) {
   if (v->options->record == NULL) {
     carry_arg all = {.v = v, .s = s, .everything = true}, golden = {.v = v, .s = s, .a = -1, .b = 0};
     LS_TRY(carry_state_bounds(&all, s->bounds, &v->cascaded_bounds, err));
+    if (v->options->cascaded_only) return LS_OK;
     if (v->has_expected) LS_TRY(carry_state_bounds(&golden, s->golden_bounds, &v->golden_bounds, err));
   }
   ls_trace_free(v->isolated);
@@ -253,6 +268,7 @@ static ls_status note_nonfinite(session *v, const step_run *s, ls_error *err) {
 static ls_status judge_pair(session *v, const step_run *s, int a, int b, ls_error *err) {
   if (!s->staged || (a < 0 && b == 0)) return session_judge_stages(v, s, a, b, s->golden_bounds, err);
   if (a < 0 && s->step.expect->n == 0) return session_judge_stages(v, s, a, b, NULL, err); /* nothing is held: no bound is looked at */
+  if (v->options->cascaded_only) return session_judge_stages(v, s, a, b, NULL, err);
   ls_trace *own = NULL;
   carry_arg arg = {.v = v, .s = s, .a = a, .b = b};
   ls_status status = evaluate_bounds(&arg, &own, err);
@@ -261,12 +277,24 @@ static ls_status judge_pair(session *v, const step_run *s, int a, int b, ls_erro
   return status;
 }
 
+/* Whoever is judged goes on from where the reference stands. */
+static ls_status transplant(session *v, ls_error *err) {
+  const int judged = v->options->judged == LS_JUDGE_LAST_PAIR ? 2 : 1;
+  for (int p = v->n_paths - judged; p < v->n_paths; p++) {
+    if (p <= 0) continue;
+    LS_TRY(ls_run_stand(&v->run[p], v->run[0].state, err));
+    LS_TRY(session_drift_transplant(v, p, err));
+  }
+  return LS_OK;
+}
+
 static ls_status verify_step(session *v, int64_t i, ls_error *err) {
   step_run s;
   memset(&s, 0, sizeof s);
   ls_status status;
   LS_TRY_OUT(ls_fixture_load_step(v->fixture, i, &s.step, err));
   LS_TRY_OUT(session_recorded_load(v, i, err));
+  if (v->options->has_transplant && v->options->transplant == s.step.number) LS_TRY_OUT(transplant(v, err));
   LS_TRY_OUT(run_paths(v, &s, err));
   if (v->options->record != NULL) {
     LS_TRY_OUT(session_record_step(v, &s, err));
@@ -276,11 +304,14 @@ static ls_status verify_step(session *v, int64_t i, ls_error *err) {
   LS_TRY_OUT(v->hooks->remember(v, &s, err));
   if (v->options->only_step < 0 || v->options->only_step == s.step.number) {
     if (s.staged) LS_TRY_OUT(note_nonfinite(v, &s, err));
-    if (s.staged) LS_TRY_OUT(v->hooks->judge_expected(v, &s, err));
+    if (s.staged && v->options->judged == LS_JUDGE_ALL) LS_TRY_OUT(v->hooks->judge_expected(v, &s, err));
     for (int b = 0; b < v->n_paths; b++)
-      for (int a = -1; a < b; a++) LS_TRY_OUT(judge_pair(v, &s, a, b, err));
-    for (int p = 0; p < v->n_paths; p++) LS_TRY_OUT(v->hooks->judge_path(v, &s, p, err));
-    for (int p = 1; s.staged && p < v->n_paths; p++) LS_TRY_OUT(session_judge_drift(v, &s, p, err));
+      for (int a = -1; a < b; a++)
+        if (session_judges(v, a, b)) LS_TRY_OUT(judge_pair(v, &s, a, b, err));
+    for (int p = 0; p < v->n_paths; p++)
+      if (judges_path(v, p)) LS_TRY_OUT(v->hooks->judge_path(v, &s, p, err));
+    for (int p = 1; s.staged && p < v->n_paths; p++)
+      if (judges_path(v, p)) LS_TRY_OUT(session_judge_drift(v, &s, p, err));
   }
   LS_TRY_OUT(move_on(v, &s, err));
   session_remember_earlier(v, &s);
@@ -312,6 +343,15 @@ static ls_status open_paths(session *v, const ls_trace *start, ls_error *err) {
   return v->hooks->open(v, start, err);
 }
 
+/* Step i ended the run: what is in the report is of the steps before it. */
+static void note_not_run(session *v, int64_t i) {
+  const int64_t n = ls_fixture_steps(v->fixture);
+  char line[160];
+  snprintf(line, sizeof line, "NOT RUN: steps %" PRId64 " to %" PRId64 ", %" PRId64 " of %" PRId64,
+           ls_fixture_step_info(v->fixture, i)->number, ls_fixture_step_info(v->fixture, n - 1)->number, n - i, n);
+  ls_report_note(v->report, line, NULL);
+}
+
 static ls_status verify_steps(session *v, const char *file, ls_error *err) {
   const int64_t n = ls_fixture_steps(v->fixture);
   bool found = v->options->only_step < 0;
@@ -322,7 +362,17 @@ static ls_status verify_steps(session *v, const char *file, ls_error *err) {
       fprintf(stderr, "\r%s: step %" PRId64 " of %" PRId64 " (%s)\033[K", file, i + 1, n, ls_op_name(info->op));
       fflush(stderr);
     }
-    LS_TRY(verify_step(v, i, err));
+    ls_status status = verify_step(v, i, err);
+    if (status != LS_OK) {
+      note_not_run(v, i);
+      return status;
+    }
+    ls_report_hit hit;
+    if (v->options->until_failure) {
+      LS_TRY(ls_report_first(v->report, &hit, err));
+      if (hit.found) break;
+    }
+    if (v->options->has_last_step && info->number == v->options->last_step) break;
     if (info->number == v->options->only_step) {
       found = true;
       break;

@@ -21,6 +21,12 @@ typedef struct {
   ls_trace_writer *writer;   /* the session's own */
   ls_trace_step *step_being; /* likewise */
 } ls_recording;
+/* What of a run is judged. */
+typedef enum {
+  LS_JUDGE_ALL,
+  LS_JUDGE_LAST_PATH, /* the last path: against the fixture and every other path, and its properties */
+  LS_JUDGE_LAST_PAIR  /* the last path against the one before it; no properties */
+} ls_judged;
 
 typedef struct {
   const ls_path *path[LS_MAX_PATHS]; /* path[0] is the reference: bounds are evaluated from its values */
@@ -41,6 +47,17 @@ typedef struct {
   bool details; /* collects where differences lie, for ls_report_html */
   bool times;   /* adds a note on each path's time; off, two runs give the same report */
   volatile sig_atomic_t *interrupted;
+
+  /* what a bisection asks for (session_bisect.h); zero: nothing of it */
+  ls_judged judged;
+  bool cascaded_only; /* no isolated steps: paths run on without ever loading a state */
+  bool until_failure; /* ends after the first step in which something fails */
+  bool no_reruns;     /* without the properties that run a step again: untraced, idempotence, split */
+  bool exact;         /* stages must be equal in bits (-0 equals +0) instead of within their bounds */
+  bool has_last_step; /* ends after step last_step */
+  int64_t last_step;
+  bool has_transplant; /* before step transplant what is judged goes on from the reference's state */
+  int64_t transplant;
 } ls_verify_options;
 
 /* Adds a section to the report. What stops the file (bad fixture, device gone) is recorded there as well as returned. */

@@ -44,6 +44,42 @@ ls_status ls_report_stop(ls_report *report, ls_status status, const char *line, 
 /* Something worth a line in the file's section ("the real-shape file runs on emu only with --full"). */
 ls_status ls_report_note(ls_report *report, const char *line, ls_error *err);
 
+/* The first failure of the section that is open, as it stands now: of the first step that has one a stage before a property, isolated
+ * before cascaded, and then in the order of computation. */
+typedef struct {
+  bool found;
+  bool is_property;
+  int64_t step;
+  char name[LS_NAME_MAX + 32]; /* "k_rope.0", "write-set" */
+  ls_mode mode;                /* of a stage */
+  bool is_state;               /* a stage that is a ring: state, not computed by the step alone */
+  char where[LS_MAX_WHERE], note[LS_MAX_NOTE];
+  int64_t compared, bit_equal; /* elements of all comparisons so far, found or not */
+} ls_report_hit;
+
+ls_status ls_report_first(const ls_report *report, ls_report_hit *hit, ls_error *err);
+
+/* What a bisection came to. */
+typedef enum {
+  LS_ORIGIN_NONE,    /* nothing fails */
+  LS_ORIGIN_STAGE,   /* a stage, that fails isolated */
+  LS_ORIGIN_STEP,    /* a step by itself: what it leaves is wrong though no stage of it is, isolated */
+  LS_ORIGIN_STATE,   /* the state that an earlier step left, which the failing one only shows */
+  LS_ORIGIN_UNKNOWN, /* it fails, but not again from the same start, or of the reference itself */
+  LS_ORIGINS
+} ls_bisect_origin;
+
+typedef struct {
+  ls_bisect_origin origin;
+  int64_t failing_step, origin_step; /* -1: none */
+  char name[LS_NAME_MAX + 32];       /* of what fails there: a stage or a property */
+  int64_t passes;                    /* runs over the fixture that it took */
+  char line[512];                    /* the conclusion, for people */
+} ls_bisect;
+
+/* For the open section. In JSON; the text rendering ends with its line. */
+ls_status ls_report_bisect(ls_report *report, const ls_bisect *bisect, ls_error *err);
+
 typedef struct {
   bool allow_mistrusted;
   /* "FILE:STAGE.SUB:PAIR", "FILE:STAGE:PAIR" (every sub) or "FILE:PROPERTY:PATH", FILE without folders, or globs of them; NULL-terminated,
@@ -51,6 +87,7 @@ typedef struct {
   const char *const *known_failures;
   const char *program;         /* "lockstep", for the command that repeats a finding */
   const char *command;         /* of it, the one that made this report; NULL: "verify" */
+  bool no_step;                /* the command takes no --step */
   const char *const *operands; /* what stands behind its options, NULL-terminated; NULL: the section's file */
   const char *repeat_options;  /* options of this run to be repeated: "--path emu --threads 2" */
   bool colour;

@@ -261,8 +261,10 @@ char *report_repeat(char *buf, size_t size, const report_file *file, const ls_re
   char name[LS_NAME_MAX + 32], path[1024], select[LS_NAME_MAX + 48] = "";
   if (stage) snprintf(select, sizeof select, " --stage %s", report_stage_name(name, sizeof name, stage, sub));
   const char *repeat = options->repeat_options ? options->repeat_options : "";
-  size_t used = (size_t)snprintf(buf, size, "%s %s%s%s%s --step %lld", options->program ? options->program : "lockstep",
-                                 options->command ? options->command : "verify", *repeat ? " " : "", repeat, select, (long long)step);
+  char only[40] = "";
+  if (!options->no_step) snprintf(only, sizeof only, " --step %lld", (long long)step);
+  size_t used = (size_t)snprintf(buf, size, "%s %s%s%s%s%s", options->program ? options->program : "lockstep",
+                                 options->command ? options->command : "verify", *repeat ? " " : "", repeat, select, only);
   const char *const own[] = {file->file, NULL};
   for (const char *const *word = options->operands ? options->operands : own; *word && used < size; word++) {
     quote(path, sizeof path, *word);

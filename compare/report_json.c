@@ -54,12 +54,13 @@ static json_t *result_json(const ls_result *r) {
     worst = json_pack("{s:o, s:o, s:o, s:o, s:o}", "index", index, "where", text_json(r->where), "a", number_json(r->worst_a), "b",
                       number_json(r->worst_b), "bound", number_json(r->worst_bound));
   }
-  return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "verdict", verdict_json(r->verdict),
-                   "count", (json_int_t)r->count, "zeros", (json_int_t)r->zeros, "bit_equal", (json_int_t)r->bit_equal, "failing",
-                   (json_int_t)r->failing, "nonfinite", (json_int_t)r->nonfinite, "use", number_json(r->use), "use_999",
-                   number_json(ls_result_use_999(r)), "steps", steps_json(r->steps), "rows", (json_int_t)r->rows, "rows_failing",
-                   (json_int_t)r->rows_failing, "ties", (json_int_t)r->ties, "near_ties", (json_int_t)r->near_ties, "worst", worst, "note",
-                   text_json(r->note), "pattern", text_json(r->pattern), "pattern_text", text_json(r->pattern_text));
+  return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "verdict",
+                   verdict_json(r->verdict), "count", (json_int_t)r->count, "zeros", (json_int_t)r->zeros, "bit_equal",
+                   (json_int_t)r->bit_equal, "failing", (json_int_t)r->failing, "nonfinite", (json_int_t)r->nonfinite, "use",
+                   number_json(r->use), "use_999", number_json(ls_result_use_999(r)), "steps", steps_json(r->steps), "rows",
+                   (json_int_t)r->rows, "rows_failing", (json_int_t)r->rows_failing, "ties", (json_int_t)r->ties, "near_ties",
+                   (json_int_t)r->near_ties, "worst", worst, "note", text_json(r->note), "pattern", text_json(r->pattern), "pattern_text",
+                   text_json(r->pattern_text));
 }
 
 static json_t *runs_json(const report_tally *tally) {
@@ -121,6 +122,14 @@ static json_t *finding_json(const report_file *file, const ls_report_options *op
                    text_json(explained ? explained->result.pattern_text : ""), "repeat", text_json(command));
 }
 
+static json_t *bisect_json(const ls_bisect *b) {
+  static const char *const origin[LS_ORIGINS] = {"none", "stage", "step", "state", "unknown"};
+  return json_pack("{s:s, s:o, s:o, s:o, s:I, s:o}", "origin", origin[b->origin], "failing_step",
+                   b->failing_step < 0 ? json_null() : json_integer(b->failing_step), "origin_step",
+                   b->origin_step < 0 ? json_null() : json_integer(b->origin_step), "name", text_json(b->name), "passes",
+                   (json_int_t)b->passes, "line", text_json(b->line));
+}
+
 static ls_status file_json(json_t **json, const report_file *file, const ls_report_options *options, ls_error *err) {
   report_finding *found = NULL;
   int n = 0;
@@ -146,6 +155,7 @@ static ls_status file_json(json_t **json, const report_file *file, const ls_repo
                     verdict, "exit_status", (int)v.status, "elements_compared", (json_int_t)v.compared, "stop", stop, "paths", paths,
                     "notes", notes, "first_divergence", first, "findings", findings, "stages", stages_json(file, options), "properties",
                     properties_json(file, options));
+  if (*json && file->has_bisect) json_object_set_new(*json, "bisect", bisect_json(&file->bisect));
   free(found);
   return *json ? LS_OK : ls_fail(err, LS_INTERNAL, "report: could not make JSON of %s", file->file);
 }

@@ -4,7 +4,7 @@
 
 #include "ls_report.h"
 
-enum { LS_MAX_PAIR = 32, LS_KEPT_FAILURES = 64 };
+enum { LS_MAX_PAIR = 64, LS_KEPT_FAILURES = 64 };
 
 typedef struct {
   int64_t step;
@@ -64,6 +64,8 @@ typedef struct {
   int n_notes, notes_room;
   ls_status stop; /* LS_OK: finished */
   char *stop_line;
+  bool has_bisect;
+  ls_bisect bisect;
 } report_file;
 
 struct ls_report {

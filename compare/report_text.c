@@ -392,6 +392,7 @@ static ls_status put_file(const printer *p, const report_file *file, ls_error *e
   if (file->stop == LS_OK || file->n_entries > 0) put_table(p, file, list, n);
   put_properties(p, file);
   put_verdict_line(p, file);
+  if (file->has_bisect) fprintf(p->out, "  bisect: %s\n", file->bisect.line);
   fprintf(p->out, "\n");
   free(list);
   return LS_OK;

@@ -601,7 +601,7 @@ static ls_stage_kind stage_kind(void *context, const ls_step *step, const char *
 static const char *describe(void *context) { return ((attn_context *)context)->device.text; }
 
 const ls_path gpu_attn_path = {
-    LS_PATH_ABI, LS_GPU_NAME, open_context, step_context, save_context, load_context, stage_kind, describe, close_context,
+    LS_PATH_ABI, LS_GPU_NAME, open_context, step_context, save_context, load_context, stage_kind, describe, close_context, NULL,
 };
 
 }  // namespace LSG_NS

@@ -156,9 +156,16 @@ static const char *describe_path(void *context) {
 extern "C" {
 
 const ls_path LS_GPU_PATH = {
-    LS_PATH_ABI,        LS_GPU_NAME,       LSG_NS::open_path,       LSG_NS::step_path,
-    LSG_NS::save_path,  LSG_NS::load_path, LSG_NS::stage_kind_path, LSG_NS::describe_path,
+    LS_PATH_ABI,
+    LS_GPU_NAME,
+    LSG_NS::open_path,
+    LSG_NS::step_path,
+    LSG_NS::save_path,
+    LSG_NS::load_path,
+    LSG_NS::stage_kind_path,
+    LSG_NS::describe_path,
     LSG_NS::close_path,
+    NULL,
 };
 
 ls_status LS_GPU_AVAILABLE(ls_error *err) {

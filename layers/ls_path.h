@@ -35,6 +35,7 @@ typedef struct {
   ls_precision precision; /* only ref knows LS_PRECISION_F64; others answer LS_UNAVAILABLE */
   uint64_t emu_schedule;  /* emu: 0 runs fibers in order, else the seed of a random order between rendezvous points */
   int device;             /* cuda: device index */
+  const void *self;       /* ls_path.self of the path that is opened; ls_run_open fills it in */
 } ls_path_options;
 
 typedef enum {
@@ -72,6 +73,8 @@ typedef struct {
   const char *(*describe)(void *ctx);
 
   void (*close)(void *ctx); /* NULL is fine */
+
+  const void *self; /* tells paths with the same functions apart in open (plugin/ls_child.h); else NULL */
 } ls_path;
 
 extern const ls_path ls_path_ref;

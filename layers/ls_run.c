@@ -19,7 +19,9 @@ ls_status ls_run_open(ls_run *run, const ls_path *path, const ls_config *config,
   run->path = path;
   if (path->abi != LS_PATH_ABI)
     return ls_fail(err, LS_UNAVAILABLE, "path %s: expected ABI %d, found %d", path->name, LS_PATH_ABI, path->abi);
-  ls_status status = path->open(&run->ctx, config, weights, options, err);
+  ls_path_options with = options != NULL ? *options : (ls_path_options){.precision = LS_PRECISION_ACT};
+  with.self = path->self;
+  ls_status status = path->open(&run->ctx, config, weights, &with, err);
   if (status == LS_OK && start != NULL) status = path->load(run->ctx, start, err);
   if (status == LS_OK) status = save(run, &run->state, err);
   run->loaded = status == LS_OK;
@@ -84,9 +86,21 @@ ls_status ls_run_sequence(ls_run *run, const ls_step *const *steps, int n, const
     ls_error why = {LS_OK, ""};
     ls_status status = run->path->step(run->ctx, steps[i], NULL, NULL, false, &why);
     *refused = status == LS_REFUSED;
-    if (status != LS_OK && status != LS_REFUSED) return ls_fail(err, status, "path %s: %s", run->path->name, why.text);
+    if (status != LS_OK && status != LS_REFUSED)
+      return ls_fail(err, status, "step %lld, path %s: %s", (long long)steps[i]->number, run->path->name, why.text);
   }
   return save(run, after, err);
+}
+
+ls_status ls_run_stand(ls_run *run, const ls_trace *state, ls_error *err) {
+  ls_trace *stood = NULL;
+  run->loaded = false;
+  LS_TRY(run->path->load(run->ctx, state, err));
+  LS_TRY(save(run, &stood, err)); /* as the path itself holds it: in its own types */
+  ls_trace_free(run->state);
+  run->state = stood;
+  run->loaded = true;
+  return LS_OK;
 }
 
 void ls_run_result_free(ls_run_result *result) {

@@ -42,6 +42,9 @@ ls_status ls_run_step(ls_run *run, const ls_step *step, const ls_trace *from, co
 ls_status ls_run_sequence(ls_run *run, const ls_step *const *steps, int n, const ls_trace *from, ls_trace **after, bool *refused,
                           ls_error *err);
 
+/* The path goes on from this state as if its own steps had led there. */
+ls_status ls_run_stand(ls_run *run, const ls_trace *state, ls_error *err);
+
 void ls_run_result_free(ls_run_result *result);
 void ls_run_close(ls_run *run);
 
