@@ -130,7 +130,7 @@ static void say_columns(char *buf, size_t size, const ls_subject *s, index_set h
   }
   if (channels.count == 1 && s->cell > 1) {
     say(buf, size, ", at channel %lld", (long long)channels.first);
-  } else if (channels.count < s->cell && channels.every == 1) {
+  } else if (2 * channels.count <= s->cell && channels.every == 1) { /* nearly all of them is no place */
     say(buf, size, ", in channels %lld .. %lld", (long long)channels.first, (long long)channels.last);
   } else if (channels.count < s->cell && channels.every > 1 && channels.count > 2) {
     say(buf, size, ", in every %lld%s channel from %lld on", (long long)channels.every, ordinal(channels.every), (long long)channels.first);
@@ -164,10 +164,15 @@ void ls_explain_place(const ls_subject *s, ls_best *best) {
   if (s->args->compare.stage == NULL || !columns_of(s, &heads, &channels) || s->failing < PLACE_LEAST ||
       density(s, heads, channels) < PLACE_FILLED)
     return;
-  const index_set rows = set_of(s->row_fails, s->rows);
-  if (s->args->compare.stage->is_ring && !(heads.count == s->cells && is_slots(s))) return; /* too coarse to say that others are right */
-  const bool all_rows = rows.count == s->rows, all_heads = heads.count == s->cells, all_channels = channels.count == s->cell;
   const ls_fit fit = ls_fit_counted();
+  const index_set rows = set_of(s->row_fails, s->rows);
+  int64_t first, length;
+  ring_span(s, &first, &length);
+  if (s->args->compare.stage->is_ring) { /* compared too coarsely to say that other heads or channels are right */
+    if (is_slots(s) && length > 0 && heads.count == s->cells) ls_best_offer(best, s, &fit, "ring-span", "one span of the ring");
+    return;
+  }
+  const bool all_rows = rows.count == s->rows, all_heads = heads.count == s->cells, all_channels = channels.count == s->cell;
   if (!all_channels && channels.every > 1 && channels.count > 2) {
     ls_best_offer(best, s, &fit, "every-nth-channel", "nothing else differs, and the values have no relation that is known");
     return;
@@ -176,13 +181,12 @@ void ls_explain_place(const ls_subject *s, ls_best *best) {
     ls_best_offer(best, s, &fit, heads.count == 1 ? "one-head" : "some-heads", "all other heads are right");
     return;
   }
-  if (!all_channels && channels.every == 1) {
-    ls_best_offer(best, s, &fit, "channel-range", "all other channels are right");
+  if (!all_channels && channels.every == 1 && rows.count * heads.count * (s->cell - channels.count) >= PLACE_LEAST) {
+    ls_best_offer(best, s, &fit, "channel-range", "channels %lld .. %lld are wrong, all others right", (long long)channels.first,
+                  (long long)channels.last);
     return;
   }
   if (all_rows || !all_channels) return; /* that everything differs names nothing */
-  int64_t first, length;
-  ring_span(s, &first, &length);
   if (is_slots(s) && length > 0) {
     ls_best_offer(best, s, &fit, "ring-span", "whole slots, one span of the ring");
   } else if (rows.every == 1 && rows.last == s->rows - 1 && rows.count > 1) {
