@@ -99,7 +99,7 @@ Test(record_diff, two_builds_that_differ_are_told_apart) {
 Test(record_diff, wrong_words_are_usage) {
   expect(2, "--out TRACE is needed", "record " GOLDEN "dflash_refusals.h5");
   expect(2, "expected one fixture", "record --out a.h5");
-  expect_line(2, "expected ref, cuda, emu or auto, found 'tpu'", "record --path tpu --out a.h5 " GOLDEN "dflash_refusals.h5");
+  expect_line(2, "expected ref, cuda, emu, auto, a library", "record --path tpu --out a.h5 " GOLDEN "dflash_refusals.h5");
   expect(2, "expected two traces, or a trace and a path", "diff a.h5");
   expect_line(2, "at least one of ref and emu has to be a trace", "diff ref emu");
   expect(2, "unknown option '--path'", "diff --path emu a.h5 ref");
