@@ -49,14 +49,16 @@ static bool is_discrete(const session *v, const char *stage) {
   return false;
 }
 
-/* The discrete choices that path p's values went through: those it was led on, else its own. Views. */
+/* The discrete choices that path p's values went through: those it was led on, else its own; none of another shape than the reference's, which
+ * fails at its stage. Views. */
 static ls_status choices_of(const session *v, const step_run *s, int p, ls_trace **choices, ls_error *err) {
   LS_TRY(ls_trace_new(choices, "choices", err));
   const ls_trace *out = s->cascaded[p].out;
   for (int i = 0; out != NULL && i < out->n; i++) {
     const char *name = out->rec[i].name;
     if (!is_discrete(v, name)) continue;
-    const ls_tensor *led = ls_trace_tensor(s->lead, name);
+    const ls_tensor *led = ls_trace_tensor(s->lead, name), *right = ls_trace_tensor(s->cascaded[0].out, name);
+    if (right == NULL || !ls_tensor_same_shape(right, &out->rec[i].t)) continue;
     LS_TRY(ls_trace_add_view(*choices, name, led != NULL ? led : &out->rec[i].t, err));
   }
   return LS_OK;
