@@ -114,7 +114,8 @@ out:
 }
 
 /* A whole ring, slot by slot: against the fixture's (a -1) or another path's. */
-static ls_status dflash_ring(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, ls_error *err) {
+static ls_status dflash_ring(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *own,
+                             ls_error *err) {
   const ls_run_result *side_b = mode == LS_CASCADED ? &s->cascaded[b] : &s->isolated[b];
   const ls_run_result *side_a = a < 0 ? NULL : mode == LS_CASCADED ? &s->cascaded[a] : &s->isolated[a];
   if (s->rows == 0 && ls_trace_find(s->step.expect, stage->name) == NULL) return LS_OK;
@@ -144,10 +145,15 @@ static ls_status dflash_ring(session *v, const step_run *s, const ls_stage *stag
     ls_compare_args args = {
         .stage = stage, .type = v->config->act, .a = ta, .b = tb, .has_tolerance = true, .atol = expected->atol, .rtol = expected->rtol};
     ls_compare_tensor(&result, &args);
-  } else if (v->detail != NULL) {
-    ls_compare_ring_slots(&result, &v->detail->ring, v->history[0], stage, v->config->act, stage->name[0] == 'v', ta, tb);
   } else {
-    ls_compare_ring(&result, v->history[0], stage, v->config->act, stage->name[0] == 'v', ta, tb, 0, 0);
+    if (mode == LS_ISOLATED && own != NULL && s->step.op == LS_OP_CONTEXT_WRITE)
+      ls_ring_history_isolated(v->history[0], s->base, s->rows, ls_trace_tensor(own, "k_rope"), ls_trace_tensor(own, "v_proj"));
+    if (v->detail != NULL) {
+      ls_compare_ring_slots(&result, &v->detail->ring, v->history[0], stage, v->config->act, stage->name[0] == 'v', ta, tb);
+    } else {
+      ls_compare_ring(&result, v->history[0], stage, v->config->act, stage->name[0] == 'v', ta, tb, 0, 0);
+    }
+    ls_ring_history_cascaded(v->history[0]);
   }
   if (result.verdict == LS_FAIL) explain_ring(v, s, stage, a, b, mode, ta, tb, &result);
   return session_add_stage(v, s, stage, -1, pair, mode, &result, err);

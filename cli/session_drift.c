@@ -49,8 +49,8 @@ static bool is_discrete(const session *v, const char *stage) {
   return false;
 }
 
-/* The discrete choices that path p's values went through: those it was led on, else its own; none of another shape than the reference's, which
- * fails at its stage. Views. */
+/* The discrete choices that path p's values went through: those it was led on, else its own; none of another shape than the reference's,
+ * which fails at its stage. Views. */
 static ls_status choices_of(const session *v, const step_run *s, int p, ls_trace **choices, ls_error *err) {
   LS_TRY(ls_trace_new(choices, "choices", err));
   const ls_trace *out = s->cascaded[p].out;

@@ -37,8 +37,10 @@ typedef struct {
   const ls_tensor *(*defined)(const session *v, const step_run *s, const ls_stage *stage, ls_mode mode);
   void (*discount)(const session *v, const step_run *s, ls_mode mode, const ls_compare_args *args, ls_result *result);
 
-  /* A whole ring after the operation (stages with is_ring). NULL where the layer has no such stage. */
-  ls_status (*judge_ring)(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, ls_error *err);
+  /* A whole ring after the operation (stages with is_ring). own: the bounds of the pair's isolated stages, NULL where there are none. NULL
+   * where the layer has no such stage. */
+  ls_status (*judge_ring)(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *own,
+                          ls_error *err);
 
   /* The places of a stage's elements. */
   ls_place_names (*names)(const session *v, const step_run *s, const ls_stage *stage);

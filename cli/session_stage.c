@@ -197,7 +197,7 @@ ls_status session_judge_stages(session *v, const step_run *s, int a, int b, cons
     const ls_stage *stage = &v->config->layer->stages[i];
     if (stage->is_ring) {
       for (int m = s->staged && isolated ? LS_ISOLATED : LS_CASCADED; m < LS_MODES; m++)
-        if (session_recorded_apart(v, s, a, b, (ls_mode)m) == NULL) LS_TRY(v->hooks->judge_ring(v, s, stage, a, b, (ls_mode)m, err));
+        if (session_recorded_apart(v, s, a, b, (ls_mode)m) == NULL) LS_TRY(v->hooks->judge_ring(v, s, stage, a, b, (ls_mode)m, own, err));
     } else if (s->staged) {
       if (isolated) LS_TRY(judge_stage(v, s, stage, a, b, LS_ISOLATED, own, err));
       LS_TRY(judge_stage(v, s, stage, a, b, LS_CASCADED, s->bounds, err));

@@ -47,6 +47,9 @@ struct ls_ring_history {
   size_t live_bytes, dead_bytes;
   intermediate intermediates[MAX_INTERMEDIATES];
   int n_intermediates;
+  bool isolated; /* rows of positions now_base .. + now_rows may differ by now_bound, all others not at all */
+  int64_t now_base, now_rows;
+  const ls_tensor *now_bound[2]; /* [layers, rows, kv_dim] f32 */
 };
 
 /* ---- keeping rows ---- */
@@ -414,6 +417,14 @@ static void describe(note_text note, const ls_ring_history *h, const char *place
   }
 }
 
+void ls_ring_history_isolated(ls_ring_history *h, int64_t base, int64_t rows, const ls_tensor *bound_k, const ls_tensor *bound_v) {
+  h->isolated = true;
+  h->now_base = base, h->now_rows = rows;
+  h->now_bound[0] = bound_k, h->now_bound[1] = bound_v;
+}
+
+void ls_ring_history_cascaded(ls_ring_history *h) { h->isolated = false; }
+
 /* ---- judging ---- */
 
 enum { PIECES = 64 };
@@ -430,6 +441,15 @@ typedef struct {
   ls_tally piece[PIECES];
 } work;
 
+/* What a row of a layer may be off by; NULL: nothing. */
+static const float *bound_of(const work *w, const seen_row *row, int64_t layer) {
+  const ls_ring_history *h = w->h;
+  if (!h->isolated) return row->bound[w->is_v] ? row->bound[w->is_v] + layer * h->kv_dim : NULL;
+  const int64_t r = row->position - h->now_base;
+  const ls_tensor *bound = h->now_bound[w->is_v];
+  return bound && r >= 0 && r < h->now_rows ? (const float *)bound->data + (layer * h->now_rows + r) * h->kv_dim : NULL;
+}
+
 static void judge_slot(work *w, ls_tally *tally, int64_t pair) {
   const ls_ring_history *h = w->h;
   int64_t slot = pair % h->capacity, layer = pair / h->capacity, at = pair * h->kv_dim, row;
@@ -440,8 +460,8 @@ static void judge_slot(work *w, ls_tally *tally, int64_t pair) {
   int64_t failing = tally->failing;
   if (expected) {
     ls_line a = w->a ? ls_line_of(w->a, at) : line_of_row(h, expected, w->is_v, layer), bound = {0};
-    const float *allowed = expected->bound[w->is_v];
-    if (allowed) bound = (ls_line){LS_F32, allowed + layer * h->kv_dim, 1};
+    const float *allowed = bound_of(w, expected, layer);
+    if (allowed) bound = (ls_line){LS_F32, allowed, 1};
     ls_rule rule = w->rule;
     rule.steps = allowed ? w->steps : 0;
     ls_tally_row(tally, &rule, &a, &b, allowed ? &bound : NULL, h->kv_dim, at);
@@ -470,8 +490,8 @@ static void judge_piece(void *arg, int64_t i) {
 static bool is_right(const work *w, const seen_row *expected, int64_t layer, const ls_line *row) {
   if (!expected) return false;
   ls_line a = line_of_row(w->h, expected, w->is_v, layer), bound = {0};
-  const float *allowed = expected->bound[w->is_v];
-  if (allowed) bound = (ls_line){LS_F32, allowed + layer * w->h->kv_dim, 1};
+  const float *allowed = bound_of(w, expected, layer);
+  if (allowed) bound = (ls_line){LS_F32, allowed, 1};
   ls_rule rule = w->rule;
   rule.steps = allowed ? w->steps : 0;
   ls_tally tally = {0};

@@ -198,6 +198,11 @@ ls_status ls_ring_history_state(ls_ring_history *history, const ls_tensor *k_rin
 /* Places are named by head and channel instead of by element of kv_dim. */
 void ls_ring_history_heads(ls_ring_history *history, int64_t head_dim);
 
+/* Comparisons until ls_ring_history_cascaded are of rings that came from one state by one write of positions base .. base + rows - 1: its
+ * rows may differ by bound_k, bound_v ([layers, rows, kv_dim] f32, dense; NULL: by nothing; good until then), all others not at all. */
+void ls_ring_history_isolated(ls_ring_history *history, int64_t base, int64_t rows, const ls_tensor *bound_k, const ls_tensor *bound_v);
+void ls_ring_history_cascaded(ls_ring_history *history);
+
 size_t ls_ring_history_bytes(const ls_ring_history *history); /* of all rows kept */
 
 /* Judges a whole ring [layers, capacity, kv_dim] of side b against side a (or, a NULL, against what the history says), slot by slot. The

@@ -113,7 +113,13 @@ ls_status ls_bound_attn_index_q_proj(const ls_bound_args *args, ls_trace *bounds
 
 ls_status ls_bound_attn_index_w_proj(const ls_bound_args *args, ls_trace *bounds, ls_error *err) {
   const ls_attn_plan p = plan_of(args);
-  return gemm_of_x(args, bounds, "index_w_proj", "indexer/weights_proj", scored(&p), args->config->attn.index_n_heads, err);
+  const int64_t heads = args->config->attn.index_n_heads;
+  if (scored(&p) == 0) return LS_OK;
+  const ls_tensor *x = find_x(args, err), *w = find_weight(args, "indexer/weights_proj", heads * args->config->attn.dim, err);
+  ls_tensor bound;
+  if (!x || !w) return LS_INTERNAL;
+  LS_TRY(add_bound(bounds, "index_w_proj", scored(&p), heads, &bound, err));
+  return ls_bound_gemm_sums(&bound, x, w, err); /* carried into index_w, where the part beyond the step would else be most of it */
 }
 
 ls_status ls_bound_attn_o_group(const ls_bound_args *args, ls_trace *bounds, ls_error *err) {
@@ -338,7 +344,7 @@ static ls_status waiting_stage(const ls_bound_args *args, ls_trace *bounds, cons
     const ls_tensor y = ls_tensor_slice(&bound, 0, slot, 1);
     if (row >= 0) {
       const ls_tensor token = ls_tensor_slice(x, 0, row, 1);
-      LS_TRY_OUT(ls_bound_gemm(&y, &token, NULL, w, err));
+      LS_TRY_OUT(ls_bound_gemm_sums(&y, &token, w, err));
     } else {
       LS_TRY_OUT(held_total(total, args, stage, slot, c->head_dim, err));
       ls_tensor_from_f64(&y, total);
@@ -388,7 +394,7 @@ static ls_status read_pool_input(pool_input *in, const ls_bound_args *args, cons
   ls_tensor_to_f32(xv, &rows);
   ls_tensor_to_f32(wv, w);
   ls_gemm_f32(y, xv, wv, made, n, c->dim, n, c->dim, c->dim);
-  LS_TRY_OUT(ls_bound_gemm(&off, &rows, NULL, w, err));
+  LS_TRY_OUT(ls_bound_gemm_sums(&off, &rows, w, err));
   for (int64_t i = 0; i < made * n; i++) {
     in->value[older * n + i] = (double)y[i];
     in->off[older * n + i] = (double)y[made * n + i];

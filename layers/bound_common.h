@@ -44,6 +44,12 @@ ls_status ls_stage_values_read(ls_stage_values *s, const ls_bound_args *args, co
  * x and total may be views with gaps. On the threads of ls_parallel; needs 64 x k floats a thread and 512 x k doubles beside. */
 ls_status ls_bound_gemm(const ls_tensor *bound, const ls_tensor *x, const ls_tensor *total, const ls_tensor *w, ls_error *err);
 
+/* Own error alone, from how far the sums really go: at most what ls_bound_gemm says without a total, and
+ *   4 sqrt(k) 2^-24 (sqrt(sum x_i^2 w_i^2) + max |partial sum|)
+ * with the partial sums at 16 places along k. For a few outputs: three products instead of one, on one thread. Shapes as above; k at least
+ * 1. */
+ls_status ls_bound_gemm_sums(const ls_tensor *bound, const ls_tensor *x, const ls_tensor *w, ls_error *err);
+
 /* The bound of RMSNorm over one row or head: bound, x, total, w [n]. */
 void ls_bound_norm(float *bound, const double *x, const double *total, const double *w, int64_t n, double eps);
 

@@ -327,6 +327,8 @@ static ls_status state_check(const ls_config *config, const ls_layer_state *stat
 
 static const char gemm_why[] =
     "1 step + 4 sqrt(K) 2^-24 (|x| . |W|^T): float32 sums of K terms in any order, then one rounding that may fall to either side";
+static const char sums_why[] = "4 sqrt(K) 2^-24 (sqrt(sum x^2 W^2) + the largest partial sum): never rounded";
+static const char rounded_sums_why[] = "1 step + 4 sqrt(K) 2^-24 (sqrt(sum x^2 W^2) + the largest partial sum)";
 static const char norm_why[] = "1 step: the float32 sum of squares differs by order only in the last bits, which moves one rounding";
 static const char rope_why[] =
     "1 step + 8 * 2^-24 (|a| + |b|): sine and cosine within 2 ulp of the same float32 angle; where the two terms cancel a step is too "
@@ -428,7 +430,7 @@ static const ls_stage stages[] = {
      .axes = "slot channel",
      .input = {"x"},
      .bound = ls_bound_attn_kv_state,
-     .why = "4 sqrt(K) 2^-24 (|x| . |W|^T): never rounded",
+     .why = sums_why,
      .holds = LS_HOLDS_F32,
      .finer = true},
     {.name = "score_state",
@@ -436,7 +438,7 @@ static const ls_stage stages[] = {
      .axes = "slot channel",
      .input = {"x"},
      .bound = ls_bound_attn_score_state,
-     .why = "4 sqrt(K) 2^-24 (|x| . |W|^T): never rounded",
+     .why = sums_why,
      .holds = LS_HOLDS_F32,
      .finer = true},
     {.name = "latent",
@@ -507,7 +509,7 @@ static const ls_stage stages[] = {
      .input = {"x"},
      .steps = 1,
      .bound = ls_bound_attn_index_w_proj,
-     .why = gemm_why,
+     .why = rounded_sums_why,
      .finer = true},
     {.name = "index_w",
      .math = "index_w_proj * index_head_dim^-0.5 * index_n_heads^-0.5",

@@ -735,7 +735,7 @@ Test(bounds_attn, the_part_beyond_the_steps_holds_float32_errors_tightly) {
   } floors[] = {{"qr_proj", 0.01},     {"qr", 0.1},           {"q_proj", 0.01},       {"q", 0.2},        {"kv_proj", 0.01},
                 {"kv_norm", 0.1},      {"kv_rope", 0.2},      {"latent_pool", 0.005}, {"latent", 0.1},   {"index_k_norm", 0.05},
                 {"index_k_rope", 0.2}, {"index_q_rope", 0.2}, {"o_rot", 0.2},         {"o_group", 0.01}, {"compress_kv_rope", 0.2},
-                {"sparse_o", 0.1},     {"kv_state", 0.01},    {"score_state", 0.01},  {"out", 0.01}};
+                {"sparse_o", 0.1},     {"kv_state", 0.05},    {"score_state", 0.05},  {"out", 0.01}};
   for (size_t i = 0; i < sizeof floors / sizeof floors[0]; i++) {
     const double u = use[stage_index(floors[i].stage)];
     cr_assert(u > floors[i].least && u <= 1, "%s uses %.4f of it", floors[i].stage, u);
@@ -878,10 +878,14 @@ Test(bounds_attn, formulas_hold_with_carrying) {
     }
     if (layer == PAIRS) { /* 13 tokens: the last one waits in slot 0, slot 1 holds nothing yet */
       for (int64_t c = 0; c < HEAD_DIM; c++) {
-        double sum = 0;
-        for (int64_t k = 0; k < DIM; k++)
-          sum += fabs(value_of(&a, "x", (PREFILL - 1) * DIM + k)) * fabs(ls_tensor_get(weight(&a, "compressor/wgate"), c * DIM + k));
-        near(&g, "score_state", c, 4 * sqrt(DIM) * 0x1p-24 * sum);
+        enum { PIECE = (DIM + 15) / 16 };
+        double squares = 0, sum = 0, most = 0, magnitudes = 0;
+        for (int64_t k = 0; k < DIM; k++) {
+          const double term = value_of(&a, "x", (PREFILL - 1) * DIM + k) * ls_tensor_get(weight(&a, "compressor/wgate"), c * DIM + k);
+          sum += term, squares += term * term, magnitudes += fabs(term);
+          if ((k + 1) % PIECE == 0 || k + 1 == DIM) most = fmax(most, fabs(sum));
+        }
+        near(&g, "score_state", c, 4 * sqrt(DIM) * 0x1p-24 * fmin(sqrt(squares) + most, magnitudes));
         cr_assert(bound_at(&g, "score_state", HEAD_DIM + c) == 0);
       }
     }
