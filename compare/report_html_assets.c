@@ -1,6 +1,8 @@
 /* Style and script of the HTML page, in pieces: a C compiler need not take a string of more than 4095 characters. */
 #include "report_html.h"
 
+/* NOLINTBEGIN(bugprone-suspicious-missing-comma): one long string a table entry, cut into lines */
+
 /* Contrast of every text is at least 4.5:1 in light and in dark. */
 const char *const report_html_style[] = {
     ":root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#57606a;--line:#d0d7de;--box:#f6f8fa;--good:#116329;--goodbg:#dafbe1;",
@@ -121,3 +123,5 @@ const char *const report_html_script[] = {
     "const what=data[k+3]?names.get('rgb('+data[k]+', '+data[k+1]+', '+data[k+2]+')'):'not compared';",
     "read.textContent=t+', '+say(d.column,cols)+': '+(what||'')})}\n",
     NULL};
+
+/* NOLINTEND(bugprone-suspicious-missing-comma) */
