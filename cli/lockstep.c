@@ -48,7 +48,7 @@ static const char usage[] =
     "  lockstep record [options] FIXTURE      what one path does with a fixture, into a file\n"
     "  lockstep diff [options] A B            two recordings, or one and a path that runs here\n"
     "  lockstep info FILE...                  what a fixture or a recording holds\n"
-    "  lockstep gen dflash [options]          make a scenario\n"
+    "  lockstep gen dflash|attn [options]     make a scenario\n"
     "  lockstep --version\n"
     "\n"
     "lockstep COMMAND --help lists a command's options. Exit codes: 0 all pass, 1 divergence or nothing proved, 2 usage,\n"
