@@ -138,6 +138,12 @@ struct step_run {
 /* ---- verify_session.c ---- */
 
 ls_stage_kind session_kind_of(const session *v, const step_run *s, int path, const char *stage);
+
+/* Whether what `stage` may be off by is carried into isolated stages that read it. Both sides read the same inputs, with two exceptions: a
+ * side that fuses a stage away reads what comes before it, and the fixture's next stage came from a stage of its own that it may not hold.
+ */
+bool session_carries(const session *v, const step_run *s, int a, int b, const char *stage);
+
 bool session_wanted(const session *v, const char *stage, int64_t sub);
 bool session_judges(const session *v, int a, int b);                    /* whether a pair is judged; a -1: the fixture */
 bool session_reruns(const session *v, const char *property);            /* whether a property that runs a step again is asked for */

@@ -110,6 +110,15 @@ static ls_digest digest_of_layer(const ls_digest *digest, int64_t l) {
   return (ls_digest){ls_tensor_slice(&digest->hash, 0, l, 1), ls_tensor_slice(&digest->stats, 0, l, 1)};
 }
 
+/* Whether an isolated comparison's bound is more than the stage's own. */
+static bool reads_carried(const session *v, const step_run *s, const ls_stage *stage, int a, int b) {
+  for (int k = 0; k < LS_MAX_INPUTS && stage->input[k] != NULL; k++) {
+    const ls_stage *input = ls_stage_find(v->config->layer, stage->input[k]);
+    if (input != NULL && !input->is_ring && session_carries(v, s, a, b, input->name)) return true;
+  }
+  return false;
+}
+
 /* One stage of one pair in one mode, drafter layer by drafter layer where the stage has that axis. a -1: the fixture's expected values. */
 static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_trace *bounds,
                              ls_error *err) {
@@ -180,6 +189,7 @@ static ls_status judge_stage(session *v, const step_run *s, const ls_stage *stag
       } else if (!handled) {
         ls_compare_tensor(&result, &args);
         if (v->hooks->discount != NULL) v->hooks->discount(v, s, mode, &args, &result);
+        result.carries = mode == LS_CASCADED || reads_carried(v, s, stage, a, b);
       }
       if (result.verdict == LS_FAIL && v->hooks->explain != NULL) v->hooks->explain(v, s, stage, ta, tb, &result);
       if (result.verdict == LS_FAIL && !v->options->exact) session_explain(v, s, a, b, mode, bounds, &args, &result);

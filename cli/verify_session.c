@@ -81,13 +81,14 @@ ls_stage_kind session_kind_of(const session *v, const step_run *s, int path, con
   return v->run[path].path->stage_kind(v->run[path].ctx, &s->step, stage);
 }
 
-/* Isolated, both sides read the same inputs, with two exceptions: a side that fuses a stage away reads what comes before it, and the
- * fixture's next stage came from a stage of its own that it may not hold. */
+bool session_carries(const session *v, const step_run *s, int a, int b, const char *stage) {
+  if (session_kind_of(v, s, b, stage) == LS_STAGE_FUSED) return true;
+  return a < 0 ? ls_trace_find(s->step.expect, stage) == NULL : session_kind_of(v, s, a, stage) == LS_STAGE_FUSED;
+}
+
 static bool carries(void *arg, const char *stage) {
   const carry_arg *c = arg;
-  if (c->everything || session_kind_of(c->v, c->s, c->b, stage) == LS_STAGE_FUSED) return true;
-  if (c->a < 0) return ls_trace_find(c->s->step.expect, stage) == NULL;
-  return session_kind_of(c->v, c->s, c->a, stage) == LS_STAGE_FUSED;
+  return c->everything || session_carries(c->v, c->s, c->a, c->b, stage);
 }
 
 static ls_bound_args bound_args(carry_arg *arg) {

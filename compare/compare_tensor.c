@@ -50,6 +50,11 @@ static int weight(ls_verdict verdict) {
 
 static bool is_lonely(const ls_result *r) { return r->has_worst && !(isfinite(r->worst_a) && isfinite(r->worst_b)); }
 
+void ls_result_own(const ls_result *r, double *use, int64_t *differing) {
+  *use = r->merged ? r->own_use : r->carries ? 0 : r->use;
+  *differing = r->merged ? r->own_differing : r->carries ? 0 : r->count - r->bit_equal;
+}
+
 void ls_result_merge(ls_result *into, const ls_result *from) {
   int w_into = weight(into->verdict), w_from = weight(from->verdict);
   if (w_from == 0) return;
@@ -72,6 +77,12 @@ void ls_result_merge(ls_result *into, const ls_result *from) {
     memcpy(into->pattern, from->pattern, sizeof into->pattern);
     memcpy(into->pattern_text, from->pattern_text, sizeof into->pattern_text);
   }
+  double use[2];
+  int64_t differing[2];
+  ls_result_own(into, &use[0], &differing[0]);
+  ls_result_own(from, &use[1], &differing[1]);
+  into->merged = true;
+  into->own_use = use[0] > use[1] ? use[0] : use[1], into->own_differing = differing[0] + differing[1];
   into->count += from->count, into->zeros += from->zeros, into->bit_equal += from->bit_equal;
   into->failing += from->failing, into->nonfinite += from->nonfinite;
   into->rows += from->rows, into->rows_failing += from->rows_failing;

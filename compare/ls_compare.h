@@ -52,7 +52,11 @@ typedef struct {
   int64_t failing;   /* of them outside the bound, or non-finite on one side only */
   int64_t nonfinite; /* of them non-finite alike on both sides */
   double use;        /* largest |a - b| / bound of a finite element, the share of the bound in use; > 1 fails; 0 where all are equal */
-  uint64_t steps;    /* largest distance in steps of the stage's type */
+  bool carries;      /* the bound holds errors carried in: what is used of it says nothing about the stage's own */
+  bool merged;       /* then these two are of the comparisons that carry nothing: ls_result_own */
+  double own_use;
+  int64_t own_differing;
+  uint64_t steps;             /* largest distance in steps of the stage's type */
   int64_t rows, rows_failing; /* a row: all elements of the last axis */
   ls_bias bias;               /* where it is found the verdict is LS_FAIL, though no element is outside its bound */
   int64_t ties, near_ties;    /* selections: entries or blocks that equal scores, or scores within their bounds, left open */
@@ -107,6 +111,9 @@ void ls_result_init(ls_result *result); /* nothing compared yet: LS_NOT_RUN, the
 /* Adds a step's (or a drafter layer's) result. LS_FAIL stays; then LS_MISSING; PASS or MISTRUSTED is judged anew on the summed counts;
  * SHARED counts never mix with others; a verdict that compared nothing (FUSED, NOT_HELD, NOT_RUN) yields to one that did. */
 void ls_result_merge(ls_result *into, const ls_result *from);
+
+/* Of the comparisons whose bound is the stage's own: the largest use, and how many elements differ. */
+void ls_result_own(const ls_result *result, double *use, int64_t *differing);
 
 /* The verdict of counts: FAIL where an element failed, or all together are biased (then note and pattern say so); MISTRUSTED where none was
  * compared or LS_MISTRUST_SHARE of them were zero on both sides; else PASS. */

@@ -29,10 +29,14 @@ static bool is_first_of_layer(const ls_report *report, int i) {
   return report->file[i].layer != NULL;
 }
 
-/* Values with a bound, some of which differ: then the bound is not 0, and its use is what the largest difference takes of it. */
+/* Values with a bound, some of which differ: then the bound is not 0, and its use is what the largest difference takes of it. Only where
+ * nothing is carried into the bound, which would be for the worst case of another stage. */
 static bool is_too_wide(const ls_stage *stage, const ls_result *isolated) {
   const bool values = stage->holds == LS_HOLDS_VALUES || stage->holds == LS_HOLDS_F32;
-  return values && isolated->count > 0 && isolated->bit_equal < isolated->count && isolated->use <= TOO_WIDE;
+  double use;
+  int64_t differing;
+  ls_result_own(isolated, &use, &differing);
+  return values && isolated->count > 0 && differing > 0 && use <= TOO_WIDE;
 }
 
 static void put_half(FILE *out, const ls_result *r) {
@@ -77,8 +81,11 @@ static void put_too_wide(FILE *out, const ls_report *report, const ls_layer *lay
     char use[16], differing[32], elements[32];
     const ls_result r = over_files(report, layer, layer->stages[i].name, LS_ISOLATED);
     if (!is_too_wide(&layer->stages[i], &r)) continue;
+    double own;
+    int64_t apart;
+    ls_result_own(&r, &own, &apart);
     fprintf(out, "TOO WIDE: %s %s: isolated, at most %s of its bound in use; %s of %s elements differ\n", layer->name,
-            layer->stages[i].name, use_text(use, r.use), grouped(differing, r.count - r.bit_equal), grouped(elements, r.count));
+            layer->stages[i].name, use_text(use, own), grouped(differing, apart), grouped(elements, r.count));
   }
 }
 

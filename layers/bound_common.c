@@ -130,11 +130,11 @@ out:
   return status;
 }
 
-/* A float32 sum of K terms makes an error of at most u times each partial sum, and these are independent, so together they come to about
- * u sqrt(sum of partial^2). |x| . |W|^T takes every partial sum for as large as all terms of one sign would make it. Terms of mixed signs
- * walk: what a partial sum is beyond its trend is a bridge of the deviation sqrt(sum (x w)^2) sqrt(t (1 - t)), 0.41 of that root over all
- * t; the trend, and long runs of one sign, show in partial sums at 16 places. 4 is nearly seven deviations of the bridge between two paths
- * (0.41 sqrt(2)) and five of a trend (sqrt(2 / 3)). */
+/* A float32 sum of K terms makes an error of at most u times each partial sum, and these are independent, so together they come to
+ * u sqrt(sum of partial^2) = u sqrt(K) R, R the partial sums' root mean square. |x| . |W|^T takes every partial sum for as large as all
+ * terms of one sign would make it. R itself is at most the largest of three: forward and backward along k, from partial sums at 16 places,
+ * where long runs of one sign show; and in any order that has nothing to do with the signs, R^2 = y^2 / 3 + sum (x w)^2 / 6: at the share t
+ * of its terms a partial sum is t y and a bridge of the variance t (1 - t) sum (x w)^2. Five deviations of two paths. */
 enum { SUMS = 16 };
 
 /* Scaled by the power of two that brings the largest magnitude to [1, 2): squares of tiny values would vanish. The scale taken out. */
@@ -150,27 +150,34 @@ static float scale_to_one(float *v, int64_t n) {
 ls_status ls_bound_gemm_sums(const ls_tensor *bound, const ls_tensor *x, const ls_tensor *w, ls_error *err) {
   LS_TRY(ls_bound_gemm(bound, x, NULL, w, err));
   const int64_t rows = bound->dim[0], n = bound->dim[1], k = w->dim[1], piece = (k + SUMS - 1) / SUMS;
-  float *v = malloc((size_t)((rows + n) * k + 3 * rows * n) * sizeof *v + 1);
+  float *v = malloc((size_t)((rows + n) * k + (2 + SUMS) * rows * n) * sizeof *v + 1);
   if (!v) return ls_fail(err, LS_INTERNAL, "bound: out of memory for the sums of [%lld, %lld]", (long long)rows, (long long)n);
-  float *weights = v + rows * k, *part = weights + n * k, *sum = part + rows * n, *most = sum + rows * n;
+  float *weights = v + rows * k, *part = weights + n * k, *sum = part + rows * n, *prefix = sum + rows * n;
   const ls_tensor some = ls_tensor_slice(x, 0, 0, rows);
   ls_tensor_to_f32(v, &some);
   ls_tensor_to_f32(weights, w);
   const float scale = scale_to_one(v, rows * k) * scale_to_one(weights, n * k);
-  for (int64_t i = 0; i < rows * n; i++) sum[i] = most[i] = 0;
-  for (int64_t at = 0; at < k; at += piece) {
+  int64_t pieces = 0;
+  for (int64_t i = 0; i < rows * n; i++) sum[i] = 0;
+  for (int64_t at = 0; at < k; at += piece, pieces++) {
     ls_gemm_f32(part, v + at, weights + at, rows, n, k - at < piece ? k - at : piece, n, k, k);
-    for (int64_t i = 0; i < rows * n; i++) {
-      sum[i] += part[i];
-      most[i] = fabsf(sum[i]) > most[i] ? fabsf(sum[i]) : most[i];
-    }
+    for (int64_t i = 0; i < rows * n; i++) prefix[pieces * rows * n + i] = sum[i] += part[i];
   }
   for (int64_t i = 0; i < (rows + n) * k; i++) v[i] *= v[i];
   ls_gemm_f32(part, v, weights, rows, n, k, n, k, k);
   for (int64_t r = 0; r < rows; r++) {
     float *y = (float *)bound->data + r * bound->stride[0];
     for (int64_t c = 0; c < n; c++) {
-      const double sums = 4 * sqrt((double)k) * LS_UNIT * (double)scale * (sqrt((double)part[r * n + c]) + (double)most[r * n + c]);
+      const int64_t at = r * n + c;
+      const double total = (double)sum[at];
+      double forward = 0, backward = 0;
+      for (int64_t i = 0; i < pieces; i++) {
+        const double ahead = (double)prefix[i * rows * n + at], behind = total - (i > 0 ? (double)prefix[(i - 1) * rows * n + at] : 0);
+        forward += ahead * ahead / (double)pieces;
+        backward += behind * behind / (double)pieces;
+      }
+      const double squares = fmax(fmax(forward, backward), total * total / 3 + (double)part[at] / 6);
+      const double sums = 5 * sqrt(2 * (double)k * squares) * LS_UNIT * (double)scale;
       if (sums < (double)y[c]) y[c] = (float)sums; /* a NaN stays */
     }
   }

@@ -45,7 +45,7 @@ ls_status ls_stage_values_read(ls_stage_values *s, const ls_bound_args *args, co
 ls_status ls_bound_gemm(const ls_tensor *bound, const ls_tensor *x, const ls_tensor *total, const ls_tensor *w, ls_error *err);
 
 /* Own error alone, from how far the sums really go: at most what ls_bound_gemm says without a total, and
- *   4 sqrt(k) 2^-24 (sqrt(sum x_i^2 w_i^2) + max |partial sum|)
+ *   5 sqrt(2 k) 2^-24 R,  R^2 = max(mean of partial sums^2 forward, backward along k, y^2 / 3 + sum (x w)^2 / 6)
  * with the partial sums at 16 places along k. For a few outputs: three products instead of one, on one thread. Shapes as above; k at least
  * 1. */
 ls_status ls_bound_gemm_sums(const ls_tensor *bound, const ls_tensor *x, const ls_tensor *w, ls_error *err);

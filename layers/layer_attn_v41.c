@@ -327,8 +327,8 @@ static ls_status state_check(const ls_config *config, const ls_layer_state *stat
 
 static const char gemm_why[] =
     "1 step + 4 sqrt(K) 2^-24 (|x| . |W|^T): float32 sums of K terms in any order, then one rounding that may fall to either side";
-static const char sums_why[] = "4 sqrt(K) 2^-24 (sqrt(sum x^2 W^2) + the largest partial sum): never rounded";
-static const char rounded_sums_why[] = "1 step + 4 sqrt(K) 2^-24 (sqrt(sum x^2 W^2) + the largest partial sum)";
+static const char sums_why[] = "5 sqrt(2 K) 2^-24 times the root mean square of the partial sums: never rounded";
+static const char rounded_sums_why[] = "1 step + 5 sqrt(2 K) 2^-24 times the root mean square of the partial sums";
 static const char norm_why[] = "1 step: the float32 sum of squares differs by order only in the last bits, which moves one rounding";
 static const char rope_why[] =
     "1 step + 8 * 2^-24 (|a| + |b|): sine and cosine within 2 ulp of the same float32 angle; where the two terms cancel a step is too "

@@ -879,13 +879,19 @@ Test(bounds_attn, formulas_hold_with_carrying) {
     if (layer == PAIRS) { /* 13 tokens: the last one waits in slot 0, slot 1 holds nothing yet */
       for (int64_t c = 0; c < HEAD_DIM; c++) {
         enum { PIECE = (DIM + 15) / 16 };
-        double squares = 0, sum = 0, most = 0, magnitudes = 0;
+        double squares = 0, sum = 0, magnitudes = 0, ends[16] = {0}, forward = 0, backward = 0;
+        int n = 0;
         for (int64_t k = 0; k < DIM; k++) {
           const double term = value_of(&a, "x", (PREFILL - 1) * DIM + k) * ls_tensor_get(weight(&a, "compressor/wgate"), c * DIM + k);
           sum += term, squares += term * term, magnitudes += fabs(term);
-          if ((k + 1) % PIECE == 0 || k + 1 == DIM) most = fmax(most, fabs(sum));
+          if ((k + 1) % PIECE == 0 || k + 1 == DIM) ends[n++] = sum;
         }
-        near(&g, "score_state", c, 4 * sqrt(DIM) * 0x1p-24 * fmin(sqrt(squares) + most, magnitudes));
+        for (int i = 0; i < n; i++) {
+          const double behind = sum - (i > 0 ? ends[i - 1] : 0);
+          forward += ends[i] * ends[i] / n, backward += behind * behind / n;
+        }
+        const double mean = fmax(fmax(forward, backward), sum * sum / 3 + squares / 6);
+        near(&g, "score_state", c, 0x1p-24 * fmin(5 * sqrt(2 * DIM * mean), 4 * sqrt(DIM) * magnitudes));
         cr_assert(bound_at(&g, "score_state", HEAD_DIM + c) == 0);
       }
     }

@@ -73,3 +73,21 @@ Test(report_calibrate, selections_have_no_bound_of_their_own) {
   free(text);
   ls_report_free(report);
 }
+
+Test(report_calibrate, what_carried_errors_leave_unused_says_nothing) {
+  ls_report *report = new_report();
+  open_file(report, "a.h5");
+  ls_result r;
+  ls_result_init(&r);
+  r.verdict = LS_PASS, r.count = 1000, r.bit_equal = 995, r.use = 0.01, r.rows = 8, r.carries = true;
+  for (int step = 0; step < 2; step++) MUST(ls_report_stage(report, step, "k_rope", 0, "golden-ref", LS_ISOLATED, &r, err));
+  char *text = calibration(report);
+  cr_expect_not_null(strstr(text, "no bound is too wide"), "%s", text);
+  free(text);
+  r.carries = false; /* one that carries nothing does, and counts alone */
+  MUST(ls_report_stage(report, 2, "k_rope", 0, "ref-emu", LS_ISOLATED, &r, err));
+  text = calibration(report);
+  cr_expect_not_null(strstr(text, "k_rope: isolated, at most 1.0% of its bound in use; 5 of 3,000 elements differ"), "%s", text);
+  free(text);
+  ls_report_free(report);
+}
