@@ -1,14 +1,11 @@
 /* lockstep bisect: where what fails was introduced (session_bisect.h). */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "../core/ls_output.h"
-#include "../core/ls_parallel.h"
 #include "cli.h"
-#include "path_list.h"
+#include "run_options.h"
 #include "session_bisect.h"
 
 static const char help[] =
@@ -29,36 +26,15 @@ static const char help[] =
     "  --allow-nonfinite     NaN and infinity in weights and inputs are fine\n"
     "  --trust               do not read the file in a child process first\n";
 
-typedef enum {
-  OPT_PATH = 256,
-  OPT_AGAINST,
-  OPT_BITS,
-  OPT_STAGE,
-  OPT_THREADS,
-  OPT_SCHEDULE,
-  OPT_DEVICE,
-  OPT_ISOLATE,
-  OPT_TIMEOUT,
-  OPT_MEMORY,
-  OPT_JSON,
-  OPT_NONFINITE,
-  OPT_TRUST,
-  OPT_HELP
-} option;
+typedef enum { OPT_PATH = 256, OPT_AGAINST, OPT_BITS, OPT_STAGE, OPT_JSON, OPT_HELP } option;
 
 static const struct option long_options[] = {{"path", required_argument, NULL, OPT_PATH},
                                              {"against", required_argument, NULL, OPT_AGAINST},
                                              {"bits", no_argument, NULL, OPT_BITS},
                                              {"stage", required_argument, NULL, OPT_STAGE},
-                                             {"threads", required_argument, NULL, OPT_THREADS},
-                                             {"emu-schedule", required_argument, NULL, OPT_SCHEDULE},
-                                             {"device", required_argument, NULL, OPT_DEVICE},
-                                             {"isolate", no_argument, NULL, OPT_ISOLATE},
-                                             {"timeout", required_argument, NULL, OPT_TIMEOUT},
-                                             {"memory", required_argument, NULL, OPT_MEMORY},
+                                             LS_RUN_OPTIONS,
+                                             LS_CHILD_OPTIONS,
                                              {"json", required_argument, NULL, OPT_JSON},
-                                             {"allow-nonfinite", no_argument, NULL, OPT_NONFINITE},
-                                             {"trust", no_argument, NULL, OPT_TRUST},
                                              {"help", no_argument, NULL, OPT_HELP},
                                              {NULL, 0, NULL, 0}};
 
@@ -66,24 +42,13 @@ typedef struct {
   ls_verify_options verify;
   ls_path_list list;
   const char *path, *against, *json, *file;
-  char repeat[1024]; /* options that a repeat by `lockstep verify` must carry */
+  ls_repeat repeat;
 } arguments;
 
-static void repeat_add(arguments *a, const char *name, const char *value) {
-  const size_t used = strlen(a->repeat);
-  snprintf(a->repeat + used, sizeof a->repeat - used, "%s--%s%s%s", used ? " " : "", name, value ? " " : "", value ? value : "");
-}
-
-static ls_status number(arguments *a, const char *name, long long low, long long high, long long *value) {
-  char dashed[32];
-  snprintf(dashed, sizeof dashed, "--%s", name);
-  LS_TRY(ls_cli_number(dashed, optarg, low, high, value));
-  repeat_add(a, name, optarg);
-  return LS_OK;
-}
-
 static ls_status take(arguments *a, int c) {
-  long long value = 0;
+  bool taken;
+  LS_TRY(ls_run_option(c, &a->verify, &a->list, &a->repeat, &taken));
+  if (taken) return LS_OK;
   switch (c) {
     case OPT_PATH:
       a->path = optarg;
@@ -97,39 +62,8 @@ static ls_status take(arguments *a, int c) {
     case OPT_STAGE:
       a->verify.stage_glob = optarg;
       break;
-    case OPT_THREADS:
-      LS_TRY(number(a, "threads", 1, 1024, &value));
-      ls_threads_set((int)value);
-      break;
-    case OPT_SCHEDULE:
-      LS_TRY(number(a, "emu-schedule", 0, INT64_MAX, &value));
-      a->verify.options.emu_schedule = (uint64_t)value;
-      break;
-    case OPT_DEVICE:
-      LS_TRY(number(a, "device", 0, 1024, &value));
-      a->verify.options.device = (int)value;
-      break;
-    case OPT_ISOLATE:
-      a->list.isolate = true;
-      repeat_add(a, "isolate", NULL);
-      break;
-    case OPT_TIMEOUT:
-      LS_TRY(number(a, "timeout", 1, LS_MAX_TIMEOUT, &value));
-      a->list.timeout = (double)value;
-      break;
-    case OPT_MEMORY:
-      LS_TRY(number(a, "memory", 1, INT32_MAX, &value));
-      a->list.memory_mib = value;
-      break;
     case OPT_JSON:
       a->json = optarg;
-      break;
-    case OPT_NONFINITE:
-      a->verify.allow_nonfinite = true;
-      repeat_add(a, "allow-nonfinite", NULL);
-      break;
-    case OPT_TRUST:
-      a->verify.trust = true;
       break;
     case OPT_HELP:
       fputs(help, stdout);
@@ -167,25 +101,15 @@ static ls_status choose_paths(arguments *a) {
   memcpy(a->verify.path, a->list.path, sizeof a->verify.path);
   a->verify.n_paths = a->list.n;
   if (a->verify.exact) { /* only a bisection compares bits */
-    repeat_add(a, "path", a->path);
-    repeat_add(a, "against", a->against);
-    repeat_add(a, "bits", NULL);
+    ls_repeat_add(&a->repeat, "path", a->path);
+    ls_repeat_add(&a->repeat, "against", a->against);
+    ls_repeat_add(&a->repeat, "bits", NULL);
     return LS_OK;
   }
   char both[768];
   snprintf(both, sizeof both, "%s%s%s", a->against != NULL ? a->against : "", a->against != NULL ? "," : "", a->path);
-  repeat_add(a, "path", both);
+  ls_repeat_add(&a->repeat, "path", both);
   return LS_OK;
-}
-
-static ls_status check_output(const char *file) {
-  ls_error err = {LS_OK, ""};
-  char *target = NULL;
-  bool through = false;
-  const ls_status status = ls_output_target(&target, &through, file, &err);
-  if (status != LS_OK) fprintf(stderr, "lockstep: --json: %s\n", err.text);
-  free(target);
-  return status;
 }
 
 /* Exit 1 says that something was found, or that nothing was compared at all. */
@@ -193,7 +117,7 @@ static ls_status bisect(arguments *a, ls_error *err) {
   ls_report *report = NULL;
   ls_report_options print = {.allow_mistrusted = true,
                              .program = "lockstep",
-                             .repeat_options = a->repeat,
+                             .repeat_options = a->repeat.text,
                              .command = a->verify.exact ? "bisect" : NULL,
                              .no_step = a->verify.exact};
   print.colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == NULL;
@@ -224,7 +148,7 @@ ls_status ls_cmd_bisect(int argc, char **argv) {
   a.verify.progress = isatty(STDERR_FILENO) != 0;
   ls_error err = {LS_OK, ""};
   ls_status status = parse(&a, argc, argv);
-  if (status == LS_OK && a.json != NULL) status = check_output(a.json);
+  if (status == LS_OK) status = ls_cli_output("--json", a.json, false);
   if (status == LS_OK) status = choose_paths(&a);
   if (status == LS_OK) status = bisect(&a, &err);
   ls_path_list_free(&a.list);

@@ -1,5 +1,4 @@
 /* lockstep record: what one path does with a fixture, into a trace file. */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,11 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../core/ls_output.h"
-#include "../core/ls_parallel.h"
 #include "cli.h"
-#include "path_list.h"
 #include "provenance.h"
+#include "run_options.h"
 
 static const char help[] =
     "usage: lockstep record [options] --out TRACE FIXTURE\n"
@@ -27,24 +24,19 @@ static const char help[] =
     "\n"
     "Nothing is judged, and a recording that is interrupted leaves no file. lockstep diff judges.\n";
 
-enum { OPT_PATH = 256, OPT_OUT, OPT_DIGEST, OPT_THREADS, OPT_SCHEDULE, OPT_DEVICE, OPT_NONFINITE, OPT_TRUST, OPT_HELP };
+enum { OPT_PATH = 256, OPT_OUT, OPT_DIGEST, OPT_HELP };
 
-static const struct option long_options[] = {{"path", required_argument, NULL, OPT_PATH},
-                                             {"out", required_argument, NULL, OPT_OUT},
-                                             {"digest", no_argument, NULL, OPT_DIGEST},
-                                             {"threads", required_argument, NULL, OPT_THREADS},
-                                             {"emu-schedule", required_argument, NULL, OPT_SCHEDULE},
-                                             {"device", required_argument, NULL, OPT_DEVICE},
-                                             {"allow-nonfinite", no_argument, NULL, OPT_NONFINITE},
-                                             {"trust", no_argument, NULL, OPT_TRUST},
-                                             {"help", no_argument, NULL, OPT_HELP},
-                                             {NULL, 0, NULL, 0}};
+static const struct option long_options[] = {{"path", required_argument, NULL, OPT_PATH}, {"out", required_argument, NULL, OPT_OUT},
+                                             {"digest", no_argument, NULL, OPT_DIGEST},   LS_RUN_OPTIONS,
+                                             {"help", no_argument, NULL, OPT_HELP},       {NULL, 0, NULL, 0}};
 
 static ls_status parse(ls_verify_options *options, ls_recording *record, const char **path, int argc, char **argv) {
-  long long value = 0;
   int c;
   optind = 1;
   while ((c = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
+    bool taken;
+    LS_TRY(ls_run_option(c, options, NULL, NULL, &taken));
+    if (taken) continue;
     switch (c) {
       case OPT_PATH:
         *path = optarg;
@@ -54,24 +46,6 @@ static ls_status parse(ls_verify_options *options, ls_recording *record, const c
         break;
       case OPT_DIGEST:
         record->digest = true;
-        break;
-      case OPT_THREADS:
-        LS_TRY(ls_cli_number("--threads", optarg, 1, 1024, &value));
-        ls_threads_set((int)value);
-        break;
-      case OPT_SCHEDULE:
-        LS_TRY(ls_cli_number("--emu-schedule", optarg, 0, INT64_MAX, &value));
-        options->options.emu_schedule = (uint64_t)value;
-        break;
-      case OPT_DEVICE:
-        LS_TRY(ls_cli_number("--device", optarg, 0, 1024, &value));
-        options->options.device = (int)value;
-        break;
-      case OPT_NONFINITE:
-        options->allow_nonfinite = true;
-        break;
-      case OPT_TRUST:
-        options->trust = true;
         break;
       case OPT_HELP:
         fputs(help, stdout);
@@ -84,18 +58,6 @@ static ls_status parse(ls_verify_options *options, ls_recording *record, const c
   if (record->file != NULL && argc - optind == 1) return LS_OK;
   fprintf(stderr, "lockstep record: %s\n%s", record->file == NULL ? "--out TRACE is needed" : "expected one fixture", help);
   return LS_USAGE;
-}
-
-/* Now, not after the whole run. */
-static ls_status check_output(const char *file) {
-  ls_error err = {LS_OK, ""};
-  char *target = NULL;
-  bool through = false;
-  ls_status status = ls_output_target(&target, &through, file, &err);
-  if (status == LS_OK && through) status = ls_fail(&err, LS_USAGE, "%s: expected a regular file, found a device or a pipe", file);
-  if (status != LS_OK) fprintf(stderr, "lockstep: --out: %s\n", err.text);
-  free(target);
-  return status;
 }
 
 ls_status ls_cmd_record(int argc, char **argv) {
@@ -113,7 +75,7 @@ ls_status ls_cmd_record(int argc, char **argv) {
   ls_error err = {LS_OK, ""};
   ls_status status = parse(&options, &record, &name, argc, argv);
   if (status == LS_REFUSED) return LS_OK; /* help was asked for */
-  if (status == LS_OK) status = check_output(record.file);
+  if (status == LS_OK) status = ls_cli_output("--out", record.file, true);
   if (status != LS_OK) return status;
   ls_path_list_init(&list);
   status = ls_path_list_add(&list, "--path", name);

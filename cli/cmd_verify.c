@@ -1,5 +1,4 @@
 /* lockstep verify: fixtures through every path, judged, reported. */
-#include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,10 +6,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "../core/ls_output.h"
-#include "../core/ls_parallel.h"
 #include "cli.h"
-#include "path_list.h"
+#include "run_options.h"
 #include "verify_command.h"
 
 static const char help_verify[] =
@@ -43,21 +40,13 @@ enum {
   OPT_STAGE,
   OPT_STEP,
   OPT_PRECISION,
-  OPT_THREADS,
-  OPT_SCHEDULE,
-  OPT_DEVICE,
   OPT_REPORT,
-  OPT_ISOLATE,
-  OPT_TIMEOUT,
-  OPT_MEMORY,
   OPT_JSON,
   OPT_JUNIT,
   OPT_CALIBRATE,
   OPT_KNOWN,
   OPT_MISTRUSTED,
-  OPT_NONFINITE,
   OPT_TIMES,
-  OPT_TRUST,
   OPT_FIXTURE,
   OPT_HELP
 };
@@ -66,21 +55,15 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
                                              {"stage", required_argument, NULL, OPT_STAGE},
                                              {"step", required_argument, NULL, OPT_STEP},
                                              {"precision", required_argument, NULL, OPT_PRECISION},
-                                             {"threads", required_argument, NULL, OPT_THREADS},
-                                             {"emu-schedule", required_argument, NULL, OPT_SCHEDULE},
-                                             {"device", required_argument, NULL, OPT_DEVICE},
+                                             LS_RUN_OPTIONS,
+                                             LS_CHILD_OPTIONS,
                                              {"report", required_argument, NULL, OPT_REPORT},
-                                             {"isolate", no_argument, NULL, OPT_ISOLATE},
-                                             {"timeout", required_argument, NULL, OPT_TIMEOUT},
-                                             {"memory", required_argument, NULL, OPT_MEMORY},
                                              {"json", required_argument, NULL, OPT_JSON},
                                              {"junit", required_argument, NULL, OPT_JUNIT},
                                              {"calibrate", no_argument, NULL, OPT_CALIBRATE},
                                              {"known-failures", required_argument, NULL, OPT_KNOWN},
                                              {"allow-mistrusted", no_argument, NULL, OPT_MISTRUSTED},
-                                             {"allow-nonfinite", no_argument, NULL, OPT_NONFINITE},
                                              {"times", no_argument, NULL, OPT_TIMES},
-                                             {"trust", no_argument, NULL, OPT_TRUST},
                                              {"fixture", required_argument, NULL, OPT_FIXTURE},
                                              {"help", no_argument, NULL, OPT_HELP},
                                              {NULL, 0, NULL, 0}};
@@ -92,15 +75,10 @@ typedef struct {
   ls_path_list list;
   const char *paths, *html, *json, *junit, *known_file, *fixture;
   bool calibrate;
-  char repeat[1024]; /* options of this run that a repeat must carry */
+  ls_repeat repeat;
   char **known;
   int n_known;
 } arguments;
-
-static void repeat_add(arguments *a, const char *option, const char *value) {
-  size_t used = strlen(a->repeat);
-  snprintf(a->repeat + used, sizeof a->repeat - used, "%s--%s%s%s", used ? " " : "", option, value ? " " : "", value ? value : "");
-}
 
 static ls_status choose_paths(arguments *a) {
   LS_TRY(ls_path_list_add(&a->list, "--path", a->paths));
@@ -161,6 +139,9 @@ static ls_status parse(arguments *a, int argc, char **argv) {
   int c;
   optind = 1;
   while ((c = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
+    bool taken;
+    LS_TRY(ls_run_option(c, &a->verify, &a->list, &a->repeat, &taken));
+    if (taken) continue;
     switch (c) {
       case OPT_PATH:
         a->paths = optarg;
@@ -178,40 +159,11 @@ static ls_status parse(arguments *a, int argc, char **argv) {
           return LS_USAGE;
         }
         a->verify.options.precision = strcmp(optarg, "f64") == 0 ? LS_PRECISION_F64 : LS_PRECISION_ACT;
-        repeat_add(a, "precision", optarg);
-        break;
-      case OPT_THREADS:
-        LS_TRY(ls_cli_number("--threads", optarg, 1, 1024, &value));
-        ls_threads_set((int)value);
-        repeat_add(a, "threads", optarg);
-        break;
-      case OPT_SCHEDULE:
-        LS_TRY(ls_cli_number("--emu-schedule", optarg, 0, INT64_MAX, &value));
-        a->verify.options.emu_schedule = (uint64_t)value;
-        repeat_add(a, "emu-schedule", optarg);
-        break;
-      case OPT_DEVICE:
-        LS_TRY(ls_cli_number("--device", optarg, 0, 1024, &value));
-        a->verify.options.device = (int)value;
-        repeat_add(a, "device", optarg);
+        ls_repeat_add(&a->repeat, "precision", optarg);
         break;
       case OPT_REPORT:
         a->html = optarg;
         a->verify.details = true;
-        break;
-      case OPT_ISOLATE:
-        a->list.isolate = true;
-        repeat_add(a, "isolate", NULL);
-        break;
-      case OPT_TIMEOUT:
-        LS_TRY(ls_cli_number("--timeout", optarg, 1, LS_MAX_TIMEOUT, &value));
-        a->list.timeout = (double)value;
-        repeat_add(a, "timeout", optarg);
-        break;
-      case OPT_MEMORY:
-        LS_TRY(ls_cli_number("--memory", optarg, 1, INT32_MAX, &value));
-        a->list.memory_mib = value;
-        repeat_add(a, "memory", optarg);
         break;
       case OPT_JSON:
         a->json = optarg;
@@ -228,15 +180,8 @@ static ls_status parse(arguments *a, int argc, char **argv) {
       case OPT_MISTRUSTED:
         a->report.allow_mistrusted = true;
         break;
-      case OPT_NONFINITE:
-        a->verify.allow_nonfinite = true;
-        repeat_add(a, "allow-nonfinite", NULL);
-        break;
       case OPT_TIMES:
         a->verify.times = true;
-        break;
-      case OPT_TRUST:
-        a->verify.trust = true;
         break;
       case OPT_FIXTURE:
         a->fixture = optarg;
@@ -267,17 +212,6 @@ static ls_status check_words(const arguments *a, int operands) {
     return LS_OK;
   }
   return LS_USAGE;
-}
-
-static ls_status check_output(const char *option, const char *file) {
-  if (file == NULL) return LS_OK;
-  ls_error err = {LS_OK, ""};
-  char *target = NULL;
-  bool through = false;
-  ls_status status = ls_output_target(&target, &through, file, &err);
-  if (status != LS_OK) fprintf(stderr, "lockstep: %s: %s\n", option, err.text);
-  free(target);
-  return status;
 }
 
 /* Every file that was asked for, also where one before it could not be written; the first error counts. */
@@ -319,14 +253,14 @@ ls_status ls_verify_command_run(const ls_verify_command *command, int argc, char
   const bool chooses = command->run == NULL;
   if (chooses && a.paths == NULL) a.paths = "auto";
   if (status == LS_OK && a.known_file != NULL) status = read_known(&a);
-  if (status == LS_OK) status = check_output("--json", a.json); /* now, not after the whole run */
-  if (status == LS_OK) status = check_output("--junit", a.junit);
-  if (status == LS_OK) status = check_output("--report", a.html);
+  if (status == LS_OK) status = ls_cli_output("--json", a.json, false); /* now, not after the whole run */
+  if (status == LS_OK) status = ls_cli_output("--junit", a.junit, false);
+  if (status == LS_OK) status = ls_cli_output("--report", a.html, false);
   if (status == LS_OK && chooses) status = choose_paths(&a);
   if (status != LS_OK) goto out;
-  if (chooses) repeat_add(&a, "path", a.paths);
-  if (a.fixture != NULL) repeat_add(&a, "fixture", a.fixture);
-  a.report.repeat_options = a.repeat;
+  if (chooses) ls_repeat_add(&a.repeat, "path", a.paths);
+  if (a.fixture != NULL) ls_repeat_add(&a.repeat, "fixture", a.fixture);
+  a.report.repeat_options = a.repeat.text;
   a.report.known_failures = (const char *const *)a.known;
 
   status = ls_report_new(&report, &err);
