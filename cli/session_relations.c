@@ -185,8 +185,8 @@ static const ls_tensor *defined(const relation *r, const char *stage) {
 /* ---- stage by stage ---- */
 
 ls_status relation_bound(relation *r, const char *stage, const ls_tensor **bound, ls_error *err) {
-  if (r->bounds == NULL) LS_TRY(session_own_bounds(r->v, r->s, r->p, &r->bounds, err));
-  *bound = ls_trace_tensor(r->bounds, stage);
+  if (*r->bounds == NULL) LS_TRY(session_own_bounds(r->v, r->s, r->p, r->bounds, err));
+  *bound = ls_trace_tensor(*r->bounds, stage);
   return LS_OK;
 }
 
@@ -259,8 +259,8 @@ ls_status relation_hold_scaled(relation *r, const char *stage, double factor, ls
 
 /* ---- the session ---- */
 
-static ls_status judge(session *v, const step_run *s, int p, const relation_kind *kind, ls_error *err) {
-  relation r = {.v = v, .s = s, .p = p, .was = &s->cascaded[p]};
+static ls_status judge(session *v, const step_run *s, int p, const relation_kind *kind, ls_trace **bounds, ls_error *err) {
+  relation r = {.v = v, .s = s, .p = p, .was = &s->cascaded[p], .bounds = bounds};
   ls_result_init(&r.result);
   ls_status status = kind->judge(&r, err);
   if (r.result.verdict == LS_MISTRUSTED) r.result.verdict = LS_PASS; /* zeros are judged where they are made */
@@ -272,13 +272,15 @@ static ls_status judge(session *v, const step_run *s, int p, const relation_kind
   ls_trace_free(r.given);
   ls_trace_free(r.expect);
   ls_trace_free(r.within);
-  ls_trace_free(r.bounds);
   return status;
 }
 
 ls_status relation_judge_all(session *v, const step_run *s, int p, const relation_kind *kinds, int n, ls_error *err) {
   if (!v->options->relations || !s->staged || s->cascaded[p].status != LS_OK || v->recorded[p] != NULL || s->given == NULL) return LS_OK;
-  for (int i = 0; i < n; i++)
-    if (session_reruns(v, kinds[i].name)) LS_TRY(judge(v, s, p, &kinds[i], err));
-  return LS_OK;
+  ls_trace *bounds = NULL;
+  ls_status status = LS_OK;
+  for (int i = 0; i < n && status == LS_OK; i++)
+    if (session_reruns(v, kinds[i].name)) status = judge(v, s, p, &kinds[i], &bounds, err);
+  ls_trace_free(bounds);
+  return status;
 }

@@ -25,7 +25,7 @@ typedef struct {
   ls_trace *given;          /* what its stages read, where that is not what the run itself makes */
   ls_trace *expect;         /* what its stages must come out as: views */
   ls_trace *within;         /* by how much they may differ, beyond the stage's steps; not there: not at all */
-  ls_trace *bounds;         /* session_own_bounds */
+  ls_trace **bounds;        /* session_own_bounds, made when they are first asked for: one for all relations of the step */
   ls_result result;
 } relation;
 

@@ -88,6 +88,7 @@ Test(record_diff, wrong_words_are_usage) {
   expect(2, "expected two traces, or a trace and a path", "diff a.h5");
   expect_line(2, "at least one of ref and emu has to be a trace", "diff ref emu");
   expect(2, "unknown option '--path'", "diff --path emu a.h5 ref");
+  expect(2, "unknown option '--relations'", "diff --relations a.h5 ref");
   expect(2, "unknown option '--fixture'", "verify --path ref --fixture x " GOLDEN "dflash_refusals.h5");
   expect(0, "usage: lockstep record", "record --help");
   expect(0, "usage: lockstep diff", "diff --help");

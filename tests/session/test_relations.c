@@ -57,7 +57,7 @@ Test(relations, hold_of_values_at_the_ends_of_what_a_scenario_holds) {
   char file[SCRATCH], *text = NULL;
   session_scratch(file, "kinds");
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-    const ls_make_attn make = {.seed = 5 + i, .prefill = -1, .decode = 2, .values = kinds[i], .jump = true};
+    const ls_make_attn make = {.seed = 5 + i, .prefill = -1, .decode = 1, .values = kinds[i], .jump = true};
     session_generate(file, &make, NULL);
     const session_how how = {.path = session_cheat(&(session_lies){.fused = NULL}),
                              .relations = true,
