@@ -144,6 +144,21 @@ static bool slot_unread(const relation *r, const ls_attn_plan *plan, int64_t slo
   return plan->start_pos == 0 || slot > plan->start_pos || slot == plan->start_pos % config_of(r)->window_size;
 }
 
+/* The slots of the pooling state that the step writes: the token's own, or those of the tokens that wait after a prefill. */
+static void poison_pool(relation *r, const ls_attn_plan *plan, int64_t layer) {
+  static const char *const states[] = {"kv_state", "score_state"};
+  for (int i = 0; i < 2; i++) {
+    const ls_tensor *pool = relation_of_layer(r->from, layer, states[i]);
+    if (pool == NULL) continue;
+    const bool own = layer == plan->layer, prefill = plan->start_pos == 0;
+    const int64_t first = own && !prefill ? plan->start_pos % plan->ratio : 0, slots = !own      ? pool->dim[0]
+                                                                                       : prefill ? plan->m % plan->ratio
+                                                                                                 : 1;
+    const ls_tensor of = ls_tensor_slice(pool, 0, first, slots);
+    relation_poison(&of);
+  }
+}
+
 /* Other layers' rows, empty slots, unselected rows, unseen keys: all NaN; every output must have the bits that it had (layers.md: a NaN in
  * a selected row makes a query's heads NaN, one elsewhere does nothing). */
 static ls_status judge_unseen(relation *r, ls_error *err) {
@@ -152,12 +167,12 @@ static ls_status judge_unseen(relation *r, ls_error *err) {
   const ls_attn_plan plan = plan_of(r);
   LS_TRY(relation_start(r, err));
   for (int64_t l = 0; l < c->n_layers; l++) {
-    const ls_tensor *window = relation_of_layer(r->from, l, "window"), *pool = relation_of_layer(r->from, l, "kv_state");
+    const ls_tensor *window = relation_of_layer(r->from, l, "window");
     for (int64_t slot = 0; window != NULL && slot < window->dim[0]; slot++) {
       const ls_tensor of = ls_tensor_slice(window, 0, slot, 1);
       if (l != plan.layer || slot_unread(r, &plan, slot)) relation_poison(&of);
     }
-    if (l != plan.layer && pool != NULL) relation_poison(pool);
+    poison_pool(r, &plan, l);
     LS_TRY(poison_cache(r, &plan, l, "compress_cache", "compress_source", mark_selected, err));
     LS_TRY(poison_cache(r, &plan, l, "index_cache", "index_source", mark_scored, err));
   }

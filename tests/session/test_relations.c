@@ -220,6 +220,17 @@ Test(relations, rows_that_no_query_sees_and_that_leak_are_caught) {
   }
 }
 
+static void keeps_the_old_token(const ls_step *step, const ls_trace *before, ls_trace *out) {
+  const ls_tensor *was = ls_trace_tensor(before, "layers/1/kv_state"), *is = ls_trace_tensor(out, "kv_state");
+  if (step->layer != 1 || step->start_pos == 0 || is == NULL) return;
+  const ls_tensor from = ls_tensor_slice(was, 0, step->start_pos % 2, 1), to = ls_tensor_slice(is, 0, step->start_pos % 2, 1);
+  ls_tensor_copy(&to, &from, NULL);
+}
+static ls_status step_keeps(void *ctx, const ls_step *step, const ls_trace *given, ls_trace *out, ls_error *err) {
+  return with_state(ctx, step, given, out, err, keeps_the_old_token);
+}
+Test(relations, a_token_that_does_not_reach_its_group_is_caught) { caught_attn("unseen", &(session_lies){.step = step_keeps}); }
+
 static void decodes_otherwise(const ls_step *step, const ls_trace *given, ls_trace *out) {
   (void)given;
   const ls_tensor *t = ls_trace_tensor(out, "o_rot");
