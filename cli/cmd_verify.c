@@ -32,6 +32,7 @@ static const char help_verify[] =
     "  --known-failures FILE   one FIXTURE:STAGE[.LAYER]:PAIR a line (globs, # comments): these may fail, and must not pass\n"
     "  --allow-mistrusted      MISTRUSTED, MISSING and nothing compared do not fail\n"
     "  --allow-nonfinite       NaN and infinity in weights and inputs are fine\n"
+    "  --relations             judge each path against itself, too, in runs whose outcome must relate (docs/relations.md); slower\n"
     "  --times                 note the time of each path's traced context_writes and forwards\n"
     "  --trust                 do not read the file in a child process first\n";
 
@@ -46,6 +47,7 @@ enum {
   OPT_CALIBRATE,
   OPT_KNOWN,
   OPT_MISTRUSTED,
+  OPT_RELATIONS,
   OPT_TIMES,
   OPT_FIXTURE,
   OPT_HELP
@@ -63,6 +65,7 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
                                              {"calibrate", no_argument, NULL, OPT_CALIBRATE},
                                              {"known-failures", required_argument, NULL, OPT_KNOWN},
                                              {"allow-mistrusted", no_argument, NULL, OPT_MISTRUSTED},
+                                             {"relations", no_argument, NULL, OPT_RELATIONS},
                                              {"times", no_argument, NULL, OPT_TIMES},
                                              {"fixture", required_argument, NULL, OPT_FIXTURE},
                                              {"help", no_argument, NULL, OPT_HELP},
@@ -180,6 +183,10 @@ static ls_status parse(arguments *a, int argc, char **argv) {
       case OPT_MISTRUSTED:
         a->report.allow_mistrusted = true;
         break;
+      case OPT_RELATIONS:
+        a->verify.relations = true;
+        ls_repeat_add(&a->repeat, "relations", NULL);
+        break;
       case OPT_TIMES:
         a->verify.times = true;
         break;
@@ -200,10 +207,11 @@ static ls_status parse(arguments *a, int argc, char **argv) {
 /* What one command takes and the other does not. */
 static ls_status check_words(const arguments *a, int operands) {
   const bool diff = a->command->run != NULL;
-  const char *stranger = diff && a->paths != NULL  ? "--path"
-                         : diff && a->verify.times ? "--times"
-                         : !diff && a->fixture     ? "--fixture"
-                                                   : NULL;
+  const char *stranger = diff && a->paths != NULL      ? "--path"
+                         : diff && a->verify.times     ? "--times"
+                         : diff && a->verify.relations ? "--relations"
+                         : !diff && a->fixture         ? "--fixture"
+                                                       : NULL;
   if (stranger != NULL) {
     fprintf(stderr, "lockstep %s: unknown option '%s'\n%s", a->command->name, stranger, a->command->help);
   } else if (operands < a->command->least || operands > a->command->most) {

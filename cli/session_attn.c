@@ -571,7 +571,7 @@ static ls_status attn_path(session *v, const step_run *s, int p, ls_error *err) 
   if (session_wanted(v, "turned", -1)) LS_TRY(judge_turned(v, s, p, err));
   if (session_reruns(v, "untraced")) LS_TRY(judge_untraced(v, s, p, err));
   if (session_reruns(v, "split")) LS_TRY(judge_split(v, s, p, err));
-  return LS_OK;
+  return session_relations_attn(v, s, p, err);
 }
 
 static const char *const last_stages[] = {"out", NULL};

@@ -383,7 +383,8 @@ static ls_status dflash_path(session *v, const step_run *s, int p, ls_error *err
   if (session_is_digest(v, p)) return session_digest_path(v, s, p, err);
   LS_TRY(judge_operation(v, s, p, err));
   if (p > 0) LS_TRY(judge_state(v, s, p, err));
-  return judge_invariance(v, s, p, err);
+  LS_TRY(judge_invariance(v, s, p, err));
+  return session_relations_dflash(v, s, p, err);
 }
 
 static const char *const last_stages[] = {"k_rope", "v_proj", NULL};

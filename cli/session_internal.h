@@ -8,7 +8,8 @@
 
 typedef struct session session;
 typedef struct step_run step_run;
-typedef struct session_recorded session_recorded; /* session_recorded.c */
+typedef struct session_recorded session_recorded;   /* session_recorded.c */
+typedef struct session_relations session_relations; /* session_relations.c */
 
 /* What a session asks of a layer. */
 typedef struct {
@@ -113,6 +114,7 @@ struct session {
   bool noted_nonfinite;
   session_earlier earlier[LS_EARLIER]; /* newest first */
   session_diagnosis diagnosis[LS_MAX_STAGES][LS_MAX_PATHS];
+  session_relations *relations;          /* twins that relations run; NULL: none yet */
   ls_detail *detail;                     /* of the comparison at hand; NULL: not wanted */
   session_time time[2][LS_TIMED_LAYERS]; /* rows > 1, one row; by layer of the step */
 };
@@ -143,6 +145,10 @@ ls_stage_kind session_kind_of(const session *v, const step_run *s, int path, con
  * side that fuses a stage away reads what comes before it, and the fixture's next stage came from a stage of its own that it may not hold.
  */
 bool session_carries(const session *v, const step_run *s, int a, int b, const char *stage);
+
+/* What two runs of path p may differ by in a stage that reads the same values in both. Of a step that ran isolated; free with
+ * ls_trace_free. */
+ls_status session_own_bounds(const session *v, const step_run *s, int p, ls_trace **bounds, ls_error *err);
 
 bool session_wanted(const session *v, const char *stage, int64_t sub);
 bool session_judges(const session *v, int a, int b);                    /* whether a pair is judged; a -1: the fixture */
@@ -217,6 +223,12 @@ ls_status session_add_stage(session *v, const step_run *s, const ls_stage *stage
 
 /* Refused or not, as the fixture says. */
 ls_status session_judge_refusal(session *v, const step_run *s, int p, ls_error *err);
+
+/* ---- session_relations_dflash.c, session_relations_attn.c: where they are asked for, after the step was judged otherwise ---- */
+
+ls_status session_relations_dflash(session *v, const step_run *s, int p, ls_error *err);
+ls_status session_relations_attn(session *v, const step_run *s, int p, ls_error *err);
+void session_relations_close(session *v);
 
 /* ---- session_explain.c ---- */
 

@@ -119,6 +119,11 @@ static ls_status evaluate_bounds(carry_arg *arg, ls_trace **bounds, ls_error *er
   return LS_OK;
 }
 
+ls_status session_own_bounds(const session *v, const step_run *s, int p, ls_trace **bounds, ls_error *err) {
+  carry_arg own = {.v = v, .s = s, .a = p, .b = p};
+  return evaluate_bounds(&own, bounds, err);
+}
+
 /* What the states after the step may be off by, in place of those before it. */
 static ls_status carry_state_bounds(carry_arg *arg, const ls_trace *bounds, ls_trace **state_bounds, ls_error *err) {
   const ls_layer *layer = arg->v->config->layer;
@@ -455,6 +460,7 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
   }
   for (int p = 0; p < LS_MAX_PATHS; p++) ls_run_close(&v.run[p]);
   session_drift_close(&v);
+  session_relations_close(&v);
   for (int64_t i = 0; i < v.n_history; i++) ls_ring_history_free(v.history[i]);
   free(v.history);
   free(v.detail);

@@ -44,8 +44,9 @@ typedef struct {
   bool trust;             /* skip the child process that reads the file first */
   bool allow_nonfinite;
   bool progress;
-  bool details; /* collects where differences lie, for ls_report_html */
-  bool times;   /* adds a note on each path's time; off, two runs give the same report */
+  bool details;   /* collects where differences lie, for ls_report_html */
+  bool relations; /* metamorphic relations of each path (docs/relations.md): up to ten more runs of every step */
+  bool times;     /* adds a note on each path's time; off, two runs give the same report */
   volatile sig_atomic_t *interrupted;
 
   /* what a bisection asks for (session_bisect.h); zero: nothing of it */

@@ -20,6 +20,6 @@ function(lockstep_warnings target)
   endif()
   if(LOCKSTEP_COVERAGE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:--coverage -fprofile-update=atomic>)
-    target_link_options(${target} PUBLIC --coverage)
+    target_link_options(${target} PUBLIC --coverage -Wl,--wrap=_exit) # cmake/coverage_exit.c
   endif()
 endfunction()

@@ -5,17 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../core/ls_parallel.h"
 #include "compare_choice.h"
-
-enum { PIECES = 64 };
 
 typedef struct {
   const ls_selection *side[2]; /* [1] NULL: one side is judged by its own scores */
   const ls_select_rule *rule;
   const ls_candidate_rule *blocks;
-  int64_t rows_per_piece;
-  ls_choice_tally piece[PIECES];
 } job;
 
 /* One query, and memory for it: blocks of visible positions are its items. */
@@ -258,23 +253,20 @@ static void judge_two(query *q, ls_choice_tally *tally) {
 
 /* ---- all queries ---- */
 
-static void judge_piece(void *arg, int64_t i) {
-  job *j = arg;
+static bool judge_queries(void *arg, ls_choice_tally *tally, int64_t from, int64_t end) {
+  const job *j = arg;
   query q;
-  if (!query_make(&q, j, &j->piece[i])) {
-    j->piece[i].out_of_memory = true;
-    return;
-  }
-  const int64_t end = (i + 1) * j->rows_per_piece < j->rule->m ? (i + 1) * j->rows_per_piece : j->rule->m;
-  for (int64_t t = i * j->rows_per_piece; t < end; t++) {
+  if (!query_make(&q, j, tally)) return false;
+  for (int64_t t = from; t < end; t++) {
     start_query(&q, t);
     if (j->side[1]) {
-      judge_two(&q, &j->piece[i]);
+      judge_two(&q, tally);
     } else {
-      judge_own(&q, &j->piece[i]);
+      judge_own(&q, tally);
     }
   }
   query_free(&q);
+  return true;
 }
 
 static bool can_judge(ls_result *result, const ls_selection *s, const ls_select_rule *r) {
@@ -287,14 +279,8 @@ static void judge(ls_result *result, const ls_selection *a, const ls_selection *
                   const ls_candidate_rule *blocks) {
   if (!can_judge(result, a, rule) || (b && !can_judge(result, b, rule))) return;
   job j = {.side = {a, b}, .rule = rule, .blocks = blocks};
-  int64_t pieces = rule->m * rule->n / (1 << 16) + 1; /* smaller ones are not worth a thread */
-  if (pieces > PIECES) pieces = PIECES;
-  j.rows_per_piece = rule->m > 0 ? (rule->m + pieces - 1) / pieces : 1;
-  pieces = (rule->m + j.rows_per_piece - 1) / j.rows_per_piece;
-  if (rule->n > 0) ls_parallel_for(pieces, judge_piece, &j);
-
   ls_choice_tally total = {0};
-  for (int64_t i = 0; i < pieces; i++) ls_choice_tally_merge(&total, &j.piece[i]);
+  if (rule->n > 0) ls_choice_all_queries(&total, rule->m, rule->n, judge_queries, &j);
   const ls_place_names names = {.base = rule->start_pos, .stride = 1, .newest = -1};
   ls_choice_result(result, &total, "row position", &names, "position", "elements");
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../core/ls_parallel.h"
+
 /* ---- ranks ---- */
 
 static const uint64_t SIGN = (uint64_t)1 << 63;
@@ -167,6 +169,31 @@ void ls_choice_tally_merge(ls_choice_tally *into, const ls_choice_tally *from) {
   if (from->use > into->use) into->use = from->use;
   ls_spread_merge(&into->spread, &from->spread);
   into->out_of_memory = into->out_of_memory || from->out_of_memory;
+}
+
+enum { PIECES = 64 };
+
+typedef struct {
+  int64_t m, queries; /* in all; in a piece */
+  ls_choice_queries *judge;
+  void *arg;
+  ls_choice_tally piece[PIECES];
+} pieces;
+
+static void judge_piece(void *arg, int64_t i) {
+  pieces *p = arg;
+  const int64_t from = i * p->queries, end = from + p->queries < p->m ? from + p->queries : p->m;
+  if (!p->judge(p->arg, &p->piece[i], from, end)) p->piece[i].out_of_memory = true;
+}
+
+void ls_choice_all_queries(ls_choice_tally *total, int64_t m, int64_t work, ls_choice_queries *judge, void *arg) {
+  pieces p = {.m = m, .judge = judge, .arg = arg};
+  int64_t n = m * work / (1 << 16) + 1; /* smaller ones are not worth a thread */
+  if (n > PIECES) n = PIECES;
+  p.queries = m > 0 ? (m + n - 1) / n : 1;
+  n = (m + p.queries - 1) / p.queries;
+  ls_parallel_for(n, judge_piece, &p);
+  for (int64_t i = 0; i < n; i++) ls_choice_tally_merge(total, &p.piece[i]);
 }
 
 void ls_choice_say(char *buf, size_t size, const char *format, ...) {

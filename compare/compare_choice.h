@@ -98,6 +98,12 @@ bool ls_choice_fault(ls_choice_tally *tally, int64_t row, int64_t at, double a, 
 void ls_choice_near(ls_choice_tally *tally, int64_t row, int64_t at, double use, double a, double b, double bound);
 void ls_choice_tally_merge(ls_choice_tally *into, const ls_choice_tally *from); /* from: later queries */
 
+/* Judges queries [from, end) into a tally; false: out of memory. */
+typedef bool ls_choice_queries(void *arg, ls_choice_tally *tally, int64_t from, int64_t end);
+
+/* All m queries, in pieces on the threads of ls_parallel, added up in their order. work: what one query costs, in elements looked at. */
+void ls_choice_all_queries(ls_choice_tally *total, int64_t m, int64_t work, ls_choice_queries *judge, void *arg);
+
 /* Adds words to the end of a text, as far as they fit. */
 void ls_choice_say(char *buf, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

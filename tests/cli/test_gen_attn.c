@@ -5,28 +5,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fixtures/ls_fixture.h"
+#include "shell_run.h"
 
 #define LOCKSTEP LS_BINARY_DIR "/lockstep"
 
 /* Runs lockstep; both streams land in out. */
 static int lockstep(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static int lockstep(char *out, size_t size, const char *format, ...) {
-  char arguments[1024], command[2048];
+  char arguments[1024];
   va_list list;
   va_start(list, format);
   vsnprintf(arguments, sizeof arguments, format, list);
   va_end(list);
-  snprintf(command, sizeof command, "%s %s 2>&1", LOCKSTEP, arguments);
-  FILE *pipe = popen(command, "r");
-  cr_assert_not_null(pipe);
-  const size_t used = fread(out, 1, size - 1, pipe);
-  out[used] = '\0';
-  const int status = pclose(pipe);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return shell_run(out, size, "%s %s 2>&1", LOCKSTEP, arguments);
 }
 
 static const char *scratch(const char *name) {
@@ -127,11 +121,9 @@ Test(gen_attn, huge_values_bring_logits_near_1e5) {
 Test(gen_attn, the_same_options_give_the_same_bytes_whatever_the_threads) {
   static char out[1 << 14];
   const char *a = scratch("x.h5"), *b = scratch("y.h5");
-  char command[2048];
   cr_assert_eq(lockstep(out, sizeof out, "gen attn --seed 9 --refusals --threads 1 --out %s", a), 0, "%s", out);
   cr_assert_eq(lockstep(out, sizeof out, "gen attn --seed 9 --refusals --threads 2 --out %s", b), 0, "%s", out);
-  snprintf(command, sizeof command, "cmp %s %s", a, b);
-  cr_expect_eq(system(command), 0);
+  cr_expect_eq(shell_run(NULL, 0, "cmp %s %s", a, b), 0);
   unlink(a);
   unlink(b);
 }
@@ -186,11 +178,8 @@ Test(gen_attn, help_lists_every_option) {
 
 Test(gen_attn, an_interrupt_leaves_no_file) {
   const char *file = scratch("stopped.h5");
-  char command[2048];
-  snprintf(command, sizeof command, "timeout --preserve-status -s INT 1 %s gen attn --decode 100000 --expect none --out %s 2>/dev/null",
-           LOCKSTEP, file);
-  const int status = system(command);
-  cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 130, "status %d", status);
-  snprintf(command, sizeof command, "ls %s* 2>/dev/null", file);
-  cr_expect_neq(system(command), 0, "left behind");
+  const int status = shell_run(NULL, 0, "timeout --preserve-status -s INT 1 %s gen attn --decode 100000 --expect none --out %s 2>/dev/null",
+                               LOCKSTEP, file);
+  cr_expect_eq(status, 130, "status %d", status);
+  cr_expect_neq(shell_run(NULL, 0, "ls %s* 2>/dev/null", file), 0, "left behind");
 }

@@ -1,12 +1,12 @@
 /* lockstep record and lockstep diff from outside: exit codes, the one clear line, files left behind. */
 #include <criterion/criterion.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
+
+#include "shell_run.h"
 
 #define LOCKSTEP LS_BINARY_DIR "/lockstep"
 #define GOLDEN   LS_SOURCE_DIR "/fixtures/golden/"
@@ -14,22 +14,7 @@
 enum { OUT = 1 << 16 };
 static char out[OUT];
 
-/* Runs the shell command, in which a %s may stand for the test's folder as often as it is given; both streams land in out. */
-static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int run(const char *format, ...) {
-  char command[4096];
-  va_list list;
-  va_start(list, format);
-  vsnprintf(command, sizeof command, format, list);
-  va_end(list);
-  FILE *pipe = popen(command, "r");
-  cr_assert_not_null(pipe);
-  out[fread(out, 1, sizeof out - 1, pipe)] = '\0';
-  char rest[4096];
-  while (fread(rest, 1, sizeof rest, pipe) > 0) continue;
-  const int status = pclose(pipe);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
+#define run(...) shell_run(out, sizeof out, __VA_ARGS__)
 
 static char folder[256];
 
@@ -103,6 +88,7 @@ Test(record_diff, wrong_words_are_usage) {
   expect(2, "expected two traces, or a trace and a path", "diff a.h5");
   expect_line(2, "at least one of ref and emu has to be a trace", "diff ref emu");
   expect(2, "unknown option '--path'", "diff --path emu a.h5 ref");
+  expect(2, "unknown option '--relations'", "diff --relations a.h5 ref");
   expect(2, "unknown option '--fixture'", "verify --path ref --fixture x " GOLDEN "dflash_refusals.h5");
   expect(0, "usage: lockstep record", "record --help");
   expect(0, "usage: lockstep diff", "diff --help");

@@ -1,25 +1,16 @@
 /* The files of a run, from outside: all of them from one run, none that changes what the run finds, none that is half there. */
 #include <criterion/criterion.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
+
+#include "shell_run.h"
 
 #define LOCKSTEP LS_BINARY_DIR "/lockstep"
 #define GOLDEN   LS_SOURCE_DIR "/fixtures/golden/"
 
-static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int run(const char *format, ...) {
-  char command[2048];
-  va_list list;
-  va_start(list, format);
-  vsnprintf(command, sizeof command, format, list);
-  va_end(list);
-  const int status = system(command);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
+#define run(...) shell_run(NULL, 0, __VA_ARGS__)
 
 static void scratch(char path[256], const char *name) { snprintf(path, 256, "%s/files-%d-%s", LS_BINARY_DIR, (int)getpid(), name); }
 

@@ -2,26 +2,16 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
+
+#include "shell_run.h"
 
 #define LOCKSTEP LS_BINARY_DIR "/lockstep"
 #define GOLDEN   LS_SOURCE_DIR "/fixtures/golden/"
 
 static char out[1 << 16]; /* of the last run, both streams */
 
-static int lockstep(const char *arguments) {
-  char command[2048];
-  snprintf(command, sizeof command, "%s %s 2>&1", LOCKSTEP, arguments);
-  FILE *pipe = popen(command, "r");
-  cr_assert_not_null(pipe);
-  const size_t used = fread(out, 1, sizeof out - 1, pipe);
-  out[used] = '\0';
-  char rest[4096];
-  while (fread(rest, 1, sizeof rest, pipe) > 0) continue;
-  const int status = pclose(pipe);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
+static int lockstep(const char *arguments) { return shell_run(out, sizeof out, "%s %s 2>&1", LOCKSTEP, arguments); }
 
 static void expect(int code, const char *text, const char *arguments) {
   const int found = lockstep(arguments);

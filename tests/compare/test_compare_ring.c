@@ -92,6 +92,31 @@ Test(compare_ring, right_rings_pass_against_the_history_and_against_each_other) 
   teardown(&g);
 }
 
+/* From one state and by one write: only its rows may differ, by the bound that is handed in. */
+Test(compare_ring, isolated_rings_differ_only_in_what_was_written) {
+  rig g;
+  setup(&g);
+  const int64_t dim[] = {LAYERS, 3, KV};
+  ls_tensor bound = add_tensor(g.trace, "isolated", LS_F32, 3, dim);
+  for (int64_t e = 0; e < ls_tensor_count(&bound); e++) ls_tensor_set(&bound, e, 0x1p-3);
+  const ls_tensor place = ls_tensor_make(LS_BF16, 1, (int64_t[]){KV}, slot_of(&g.bad, 0, 1)); /* position 13, of the last write */
+  ls_tensor_set(&place, 5, ls_tensor_get(&place, 5) + 0.1);
+  assert_verdict(judge(&g, &g.k, &g.bad), LS_FAIL);
+  ls_ring_history_isolated(g.history, 12, 3, &bound, NULL);
+  assert_verdict(judge(&g, &g.k, &g.bad), LS_PASS);
+  ls_ring_history_isolated(g.history, 12, 3, NULL, NULL);
+  assert_verdict(judge(&g, &g.k, &g.bad), LS_FAIL);
+
+  MUST(ls_tensor_copy(&g.bad, &g.k, err)); /* an older row, off by less than its bound: that is for states that are each path's own */
+  const ls_tensor older = ls_tensor_make(LS_BF16, 1, (int64_t[]){KV}, slot_of(&g.bad, 0, 5));
+  ls_tensor_set(&older, 5, ls_tensor_get(&older, 5) + 0x1p-7);
+  ls_ring_history_isolated(g.history, 12, 3, &bound, NULL);
+  assert_verdict(judge(&g, &g.k, &g.bad), LS_FAIL);
+  ls_ring_history_cascaded(g.history);
+  assert_verdict(judge(&g, &g.k, &g.bad), LS_PASS);
+  teardown(&g);
+}
+
 Test(compare_ring, one_stale_slot_is_named_with_both_positions) {
   rig g;
   setup(&g);

@@ -201,6 +201,22 @@ static void fp8_round_trip(const ls_tensor *to, const ls_tensor *from) {
   }
 }
 
+/* The last 16 of every row, adjacent pairs, of positions from base on. */
+static void rotate_tails(const ls_tensor *to, const ls_tensor *from, int64_t base) {
+  float freq[8];
+  ls_bound_rope_freq(freq, 16, 1e4);
+  MUST(ls_tensor_copy(to, from, err));
+  for (int64_t row = 0; row < ROWS; row++) {
+    for (int64_t i = 0; i < 8; i++) {
+      const double angle = (double)((float)(base + row) * freq[i]);
+      const int64_t at = row * HEAD + HEAD - 16 + 2 * i;
+      const double a = ls_tensor_get(from, at), b = ls_tensor_get(from, at + 1);
+      ls_tensor_set(to, at, a * cos(angle) - b * sin(angle));
+      ls_tensor_set(to, at + 1, b * cos(angle) + a * sin(angle));
+    }
+  }
+}
+
 Test(explain_products, a_fault_inside_a_fused_group) {
   scene s;
   attn_scene(&s, "kv", HEAD, 0);
@@ -210,23 +226,25 @@ Test(explain_products, a_fault_inside_a_fused_group) {
   const int64_t dim[] = {ROWS, HEAD};
   const ls_tensor normed = add_random(s.values, "kv_norm", LS_BF16, 2, dim, 2.0), turned = add_copy(s.values, "kv_rope", &normed);
   s.args.compare.names = (ls_place_names){.base = 70};
-  float freq[8];
-  ls_bound_rope_freq(freq, 16, 1e4);
-  for (int64_t row = 0; row < ROWS; row++) {
-    for (int64_t i = 0; i < 8; i++) {
-      const double angle = (double)((float)(70 + row) * freq[i]);
-      const int64_t at = row * HEAD + HEAD - 16 + 2 * i;
-      const double a = ls_tensor_get(&normed, at), b = ls_tensor_get(&normed, at + 1);
-      ls_tensor_set(&turned, at, a * cos(angle) - b * sin(angle));
-      ls_tensor_set(&turned, at + 1, b * cos(angle) + a * sin(angle));
-    }
-  }
+  rotate_tails(&turned, &normed, 70);
   fp8_round_trip(&s.a, &turned);
   fp8_round_trip(&s.b, &normed); /* RoPE left out */
   assert_named(&s, "not-rotated");
   s.args.fused = NULL; /* a path that has kv_rope was given it: then it cannot be that */
   assert_not_named(&s, "not-rotated");
   s.args.fused = fuses_kv_norm;
+  /* what the round trip reads is known to its bound alone: a code that may fall to either side disproves nothing */
+  s.bounds = new_trace("bounds");
+  const ls_tensor known = add_tensor(s.bounds, "kv_rope", LS_F32, 2, dim), own = add_tensor(s.bounds, "kv", LS_F32, 2, dim);
+  for (int64_t i = 0; i < ROWS * HEAD; i++) {
+    const double v = ls_tensor_get(&s.b, i);
+    ls_tensor_set(&known, i, 0.1 * fabs(v));
+    ls_tensor_set(&own, i, 0);
+    if (i % 5 == 0) ls_tensor_set(&s.b, i, v * 1.06); /* the next code, or nearly */
+  }
+  assert_not_named(&s, "not-rotated");
+  s.args.bounds = s.bounds;
+  assert_named(&s, "not-rotated");
   scene_spoil(&s);
   assert_not_named(&s, "not-rotated");
   scene_close(&s);
@@ -312,6 +330,47 @@ Test(explain_products, a_stage_that_is_right_by_its_own_inputs_has_no_pattern) {
   for (int64_t i = 0; i < ROWS * HEAD; i++) ls_tensor_set(&s.b, i, dot(&latent, i / HEAD * HEAD, &wk, i % HEAD * HEAD, HEAD, 1, 1));
   s.args.inherits = true;
   cr_assert(scene_explain(&s).id[0] == '\0');
+  scene_close(&s);
+}
+
+/* The same of a rotation and of round trips, each of inputs that are not those of a. */
+Test(explain_products, a_rotation_or_a_round_trip_that_is_right_by_its_own_inputs_has_no_pattern) {
+  const int64_t dim[] = {ROWS, HEAD}, wide[] = {ROWS, WIDTH};
+  scene s;
+  attn_scene(&s, "kv_rope", HEAD, 0);
+  const ls_tensor normed = add_random(s.values, "kv_norm", LS_BF16, 2, dim, 2.0);
+  s.args.compare.names = (ls_place_names){.base = 70};
+  s.args.inherits = true;
+  rotate_tails(&s.b, &normed, 70);
+  cr_assert(scene_explain(&s).id[0] == '\0');
+  rotate_tails(&s.b, &normed, 0); /* and here by the row number as well */
+  assert_named(&s, "rotation-position");
+  scene_close(&s);
+
+  attn_scene(&s, "index_k", WIDTH, 0);
+  s.config.attn.index_head_dim = WIDTH;
+  s.args.compare.bound = NULL;
+  s.args.inherits = true;
+  const ls_tensor turned = add_random(s.values, "index_k_rope", LS_BF16, 2, wide, 2.0);
+  fp4_round_trip(&s.b, &turned, G_RIGHT);
+  cr_assert(scene_explain(&s).id[0] == '\0');
+  fp4_round_trip(&s.b, &turned, G_TWICE);
+  assert_named(&s, "grid-scale");
+  scene_close(&s);
+
+  attn_scene(&s, "compress_kv", HEAD, 0);
+  s.args.compare.bound = NULL;
+  s.args.inherits = true;
+  const ls_tensor latent = add_random(s.values, "compress_kv_rope", LS_BF16, 2, dim, 2.0);
+  for (int64_t at = 0; at < ROWS * HEAD; at += 16) { /* blocks of 16, e4m3 scales */
+    float amax = 6 * 0x1p-9f;
+    for (int64_t i = at; i < at + 16; i++) amax = fmaxf(amax, (float)fabs(ls_tensor_get(&latent, i)));
+    const float scale = ls_e4m3_to_f32(ls_f32_to_e4m3(amax / 6.0f));
+    for (int64_t i = at; i < at + 16; i++) ls_tensor_set(&s.b, i, (double)(fp4((float)ls_tensor_get(&latent, i) / scale) * scale));
+  }
+  cr_assert(scene_explain(&s).id[0] == '\0');
+  for (int64_t i = 0; i < ROWS * HEAD; i++) ls_tensor_set(&s.b, i, ls_tensor_get(&latent, i));
+  assert_named(&s, "grid-skipped");
   scene_close(&s);
 }
 

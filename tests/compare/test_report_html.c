@@ -87,6 +87,37 @@ Test(report_html, a_page_of_everything_says_everything) {
   ls_report_free(report);
 }
 
+/* A ring of more slots than there is room for cells: a strip, a list of runs, and what the list leaves out. */
+Test(report_html, a_large_ring_is_runs_of_slots) {
+  char file[256];
+  scratch(file, "strip");
+  ls_report *report = new_report();
+  open_file(report, "large.h5");
+  ls_result r = with(LS_FAIL);
+  ls_detail *d = detail_of();
+  d->ring = (ls_ring_view){.capacity = 2176, .n = 50, .left_out = 76};
+  for (int i = 0; i < 49; i++)
+    d->ring.run[i] = (ls_ring_run){.slot = 10 * i, .slots = 10, .expected = 4000 + 10 * i, .held = -1, .status = LS_SLOT_KEPT};
+  d->ring.run[5].status = LS_SLOT_CLEARED, d->ring.run[6].status = LS_SLOT_UNKNOWN;
+  d->ring.run[7] = (ls_ring_run){.slot = 70, .slots = 1, .expected = 4070, .held = 1894, .status = LS_SLOT_STALE};
+  d->ring.run[49] = (ls_ring_run){.slot = 490, .slots = 1610, .expected = -1, .held = -1, .status = LS_SLOT_EMPTY};
+  MUST(ls_report_stage(report, 7, "k_ring", -1, "golden-emu", LS_CASCADED, &r, err));
+  MUST(ls_report_detail(report, 7, "k_ring", -1, "golden-emu", LS_CASCADED, &r, d, err));
+  char *text = page_of(report, &plain, file);
+  static const char *const words[] = {
+      "Ring of 2176 slots and their positions",
+      "<i class=\"s-zero\" style=\"flex-grow:10\"></i>",
+      "<i style=\"flex-grow:76\"></i>", /* the runs that the view left out */
+      "<tr><td>70</td><td>4070</td><td>1894</td><td><i class=\"dot s-stale\"></i>stale: what the slot held before</td></tr>",
+      "<tr><td>80&#8211;89</td><td>4080&#8211;4089</td><td>&#8211;</td>",
+      "and 1696 more slots", /* run 48, run 49 and those left out */
+  };
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) expect_has(text, words[i]);
+  free(text);
+  remove(file);
+  ls_report_free(report);
+}
+
 /* As XML, which has no mercy: every element closed, every quote and bracket from elsewhere escaped. */
 Test(report_html, the_page_is_well_formed) {
   if (system("command -v xmllint >/dev/null") != 0) cr_skip_test("xmllint is not here (scripts/setup --ci installs it)");

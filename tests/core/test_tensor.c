@@ -108,6 +108,23 @@ Test(tensor, integers_saturate_and_round_to_even) {
   cr_assert(u[0] == 0 && u[1] == 255);
 }
 
+Test(tensor, every_type_widens_exactly_and_back) {
+  static const double kept[] = {0, 1, 2, 64, 127}; /* exact in all of them */
+  for (int type = 0; type < LS_DTYPES; type++) {
+    uint64_t memory[5], copied[5];
+    const int64_t five = 5;
+    const ls_tensor t = ls_tensor_make((ls_dtype)type, 1, &five, memory), to = ls_tensor_make((ls_dtype)type, 1, &five, copied);
+    float narrow[5];
+    double wide[5];
+    ls_tensor_from_f64(&t, kept);
+    ls_tensor_to_f32(narrow, &t);
+    ls_tensor_to_f64(wide, &t);
+    for (int i = 0; i < 5; i++) cr_assert((double)narrow[i] == kept[i] && wide[i] == kept[i], "%s", ls_dtype_name((ls_dtype)type));
+    ls_tensor_from_f32(&to, narrow);
+    cr_assert(ls_tensor_same_bytes(&t, &to), "%s", ls_dtype_name((ls_dtype)type));
+  }
+}
+
 Test(tensor, copies_convert_and_refuse_other_shapes) {
   uint16_t half[4];
   int64_t whole[4] = {1, -2, 300, 65504};

@@ -4,24 +4,17 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/cli/shell_run.h"
+
 int plugin_run(char *out, const char *format, ...) {
-  char command[4096], full[4096 + 512];
+  char command[4096];
   va_list list;
   va_start(list, format);
   vsnprintf(command, sizeof command, format, list);
   va_end(list);
-  snprintf(full, sizeof full, "cd %s && { %s\n} 2>&1", LS_SOURCE_DIR, command);
-  FILE *pipe = popen(full, "r");
-  cr_assert_not_null(pipe);
-  const size_t used = fread(out, 1, PLUGIN_OUTPUT - 1, pipe);
-  out[used] = '\0';
-  char rest[4096];
-  while (fread(rest, 1, sizeof rest, pipe) > 0) continue;
-  const int status = pclose(pipe);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return shell_run(out, PLUGIN_OUTPUT, "cd %s && { %s\n} 2>&1", LS_SOURCE_DIR, command);
 }
 
 void plugin_expect(const char *fault, int step, int code, const char *text, const char *arguments) {

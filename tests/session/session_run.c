@@ -14,6 +14,8 @@ ls_status session_verify(const char *file, const session_how *how, char **text) 
                                .n_paths = how->path != NULL ? 2 : 1,
                                .only_step = how->judge_one ? how->only : -1,
                                .allow_nonfinite = how->allow_nonfinite,
+                               .relations = how->relations,
+                               .stage_glob = how->stage,
                                .trust = true,
                                .interrupted = &not_interrupted};
   options.options.precision = how->precision;

@@ -17,6 +17,8 @@ typedef struct {
   int64_t only;
   bool allow_nonfinite;
   bool allow_mistrusted;
+  bool relations;
+  const char *stage; /* glob of what is judged; NULL: all */
 } session_how;
 
 /* The report's text is the caller's to free. */
