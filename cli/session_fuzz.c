@@ -34,40 +34,48 @@ static void without_numbers(char *name, size_t size, const char *line) {
   name[n] = '\0';
 }
 
-ls_status ls_fuzz_judge(const ls_scenario *scenario, const ls_verify_options *verify, ls_fuzz_finding *finding, ls_error *err) {
-  ls_report *report = NULL;
+/* What a session that ended with `ran` found. LS_INTERRUPTED and LS_UNAVAILABLE are not about the case. */
+static ls_status finding_of(const ls_report *report, ls_status ran, const ls_error *why, ls_fuzz_finding *finding, ls_error *err) {
   ls_report_hit hit;
+  memset(finding, 0, sizeof *finding);
+  if (ran == LS_INTERRUPTED || ran == LS_UNAVAILABLE) return ls_fail(err, ran, "%s", why->text);
+  LS_TRY(ls_report_first(report, &hit, err));
+  finding->compared = hit.compared;
+  if (hit.found) { /* also where a path gave up later in that step */
+    const char *mode = hit.is_property ? "" : hit.mode == LS_ISOLATED ? " isolated" : " cascaded";
+    finding->kind = hit.is_property ? LS_FUZZ_PROPERTY : LS_FUZZ_STAGE;
+    finding->mode = hit.mode;
+    snprintf(finding->name, sizeof finding->name, "%.*s", (int)(hit.is_property ? strlen(hit.name) : strcspn(hit.name, ".")), hit.name);
+    snprintf(finding->line, sizeof finding->line, "%s%s, step %lld: %s%s%s", hit.name, mode, (long long)hit.step, hit.where,
+             hit.where[0] != '\0' && hit.note[0] != '\0' ? ": " : "", hit.note);
+  } else if (ran != LS_OK) {
+    finding->kind = LS_FUZZ_STOP;
+    without_numbers(finding->name, sizeof finding->name, why->text);
+    snprintf(finding->line, sizeof finding->line, "%s", why->text);
+  }
+  return LS_OK;
+}
+
+/* file: NULL, or the fixture to be judged in place of the scenario. */
+static ls_status judge(const ls_scenario *scenario, const char *file, const ls_verify_options *verify, ls_fuzz_finding *finding,
+                       ls_error *err) {
+  ls_report *report = NULL;
   ls_error why = {LS_OK, ""};
   ls_verify_options options = *verify;
   ls_status status;
-  memset(finding, 0, sizeof *finding);
   options.only_step = -1;
-  options.until_failure = true;
+  options.until_failure = options.trust = true;
   LS_TRY_OUT(ls_report_new(&report, err));
-  const ls_status ran = ls_verify_scenario("case", scenario, &options, report, &why);
-  if (ran == LS_INTERRUPTED || ran == LS_UNAVAILABLE) {
-    status = ls_fail(err, ran, "%s", why.text);
-    goto out;
-  }
-  LS_TRY_OUT(ls_report_first(report, &hit, err));
-  finding->compared = hit.compared;
-  if (hit.found) {
-    finding->kind = hit.is_property ? LS_FUZZ_PROPERTY : LS_FUZZ_STAGE;
-    finding->mode = hit.mode;
-    snprintf(finding->name, sizeof finding->name, "%.*s", hit.is_property ? (int)sizeof hit.name : (int)strcspn(hit.name, "."), hit.name);
-    snprintf(finding->line, sizeof finding->line, "%s%s, step %lld: %s%s%s", hit.name,
-             hit.is_property           ? ""
-             : hit.mode == LS_ISOLATED ? " isolated"
-                                       : " cascaded",
-             (long long)hit.step, hit.where, hit.where[0] != '\0' && hit.note[0] != '\0' ? ": " : "", hit.note);
-  } else if (ran != LS_OK) {
-    finding->kind = LS_FUZZ_STOP;
-    without_numbers(finding->name, sizeof finding->name, why.text);
-    snprintf(finding->line, sizeof finding->line, "%s", why.text);
-  }
+  const ls_status ran =
+      file != NULL ? ls_verify_fixture(file, &options, report, &why) : ls_verify_scenario("case", scenario, &options, report, &why);
+  status = finding_of(report, ran, &why, finding, err);
 out:
   ls_report_free(report);
   return status;
+}
+
+ls_status ls_fuzz_judge(const ls_scenario *scenario, const ls_verify_options *verify, ls_fuzz_finding *finding, ls_error *err) {
+  return judge(scenario, NULL, verify, finding, err);
 }
 
 /* ---- in a process of its own ---- */
@@ -118,42 +126,18 @@ typedef struct {
   ls_fuzz_finding finding;
 } judged;
 
-/* file: NULL, or the fixture to be judged in place of the scenario. */
-static void judge_here(judged *to, const ls_scenario *scenario, const char *file, const ls_fuzz_options *options) {
-  to->err = (ls_error){LS_OK, ""};
-  ls_report *report = NULL;
-  ls_report_hit hit;
-  if (file == NULL) {
-    to->status = ls_fuzz_judge(scenario, options->verify, &to->finding, &to->err);
-    return;
-  }
-  ls_verify_options verify = *options->verify;
-  verify.trust = verify.until_failure = true;
-  verify.only_step = -1;
-  memset(&to->finding, 0, sizeof to->finding);
-  to->status = ls_report_new(&report, &to->err);
-  if (to->status == LS_OK) to->status = ls_verify_fixture(file, &verify, report, &to->err);
-  if (to->status == LS_OK) to->status = ls_report_first(report, &hit, &to->err);
-  if (to->status == LS_OK && hit.found) to->finding.kind = hit.is_property ? LS_FUZZ_PROPERTY : LS_FUZZ_STAGE;
-  ls_report_free(report);
-}
-
 ls_status fuzz_judge_apart(const ls_scenario *scenario, const char *file, const ls_fuzz_options *options, ls_fuzz_finding *finding,
                            ls_error *err) {
-  judged here, *shared = &here;
-  if (options->jobs == 0) {
-    judge_here(&here, scenario, file, options);
-    *finding = here.finding;
-    return here.status == LS_OK ? LS_OK : ls_fail(err, here.status, "%s", here.err.text);
-  }
-  shared = fuzz_share(sizeof *shared);
+  if (options->jobs == 0) return judge(scenario, file, options->verify, finding, err);
+  judged *shared = fuzz_share(sizeof *shared);
   if (shared == NULL) return ls_fail(err, LS_INTERNAL, "fuzz: no shared memory: %s", strerror(errno));
   int wait_status = 0;
   ls_status status = LS_OK;
   fflush(NULL);
   const pid_t child = fork();
   if (child == 0) {
-    judge_here(shared, scenario, file, options);
+    if (file != NULL && freopen("/dev/null", "w", stderr) == NULL) _exit(LS_INTERNAL); /* what stops it is in the finding */
+    shared->status = judge(scenario, file, options->verify, &shared->finding, &shared->err);
     _exit(0);
   }
   if (child < 0) {
@@ -229,7 +213,7 @@ static ls_status write_case(const ls_fuzz_options *options, const ls_scenario *s
            (unsigned long long)options->seed, (long long)f->number);
   const char *const attributes[] = {"repeat", f->repeat_case, "finding", f->finding, "shrunk", f->shrunk, NULL};
   LS_TRY(ls_scenario_write(scenario, f->file, source, attributes, err));
-  if (finding->kind >= LS_FUZZ_STOP || *options->verify->interrupted) return LS_OK; /* a fixture stops for more reasons */
+  if (*options->verify->interrupted) return LS_OK;
   LS_TRY(fuzz_judge_apart(scenario, f->file, options, &again, err));
   if (again.kind != finding->kind)
     return ls_fail(err, LS_INTERNAL, "fuzz: case %lld: %s does not show what the case showed: %s", (long long)f->number, f->file,

@@ -18,8 +18,8 @@ bool fuzz_wait(pid_t child, double deadline, int *wait_status);
 /* What it means that a process did not come back with an answer. */
 void fuzz_died(ls_fuzz_finding *finding, int wait_status, bool late, double timeout);
 
-/* Judges in a process of its own, or in this one where options->jobs is 0. file: a fixture to be judged in place of the scenario, of which
- * only the finding's kind is told. */
+/* Judges in a process of its own, or in this one where options->jobs is 0. file: NULL, or a fixture to be judged in place of the scenario.
+ */
 ls_status fuzz_judge_apart(const ls_scenario *scenario, const char *file, const ls_fuzz_options *options, ls_fuzz_finding *finding,
                            ls_error *err);
 
