@@ -369,7 +369,10 @@ static ls_status read_part(part *p, const char *file, ls_shards *shards, ls_erro
   mxmlSetErrorCallback(say_nothing);
   p->document = mxmlLoadFile(NULL, in, MXML_OPAQUE_CALLBACK);
   fclose(in);
-  p->root = p->document ? mxmlFindElement(p->document, p->document, "testsuites", NULL, NULL, MXML_DESCEND) : NULL;
+  const char *outer = p->document ? mxmlGetElement(p->document) : NULL; /* with an XML declaration that is the outermost node */
+  if (outer)
+    p->root =
+        strcmp(outer, "testsuites") == 0 ? p->document : mxmlFindElement(p->document, p->document, "testsuites", NULL, NULL, MXML_DESCEND);
   const char *name = p->root ? mxmlElementGetAttr(p->root, "name") : NULL;
   if (!name) return ls_fail(err, LS_BAD_FIXTURE, "%s: expected a JUnit report, testsuites with a name, found none", file);
   const char *shard = strstr(name, " shard ");
