@@ -118,6 +118,7 @@ static ls_status watch(const ls_fuzz_options *o, board *b, double began, double 
   int running = 0;
   double shown = 0;
   ls_status status = LS_OK;
+  if (*o->verify->interrupted) b->stop = 1; /* before there is anyone to begin a case */
   for (int i = 0; i < o->jobs; i++) {
     child[i] = start_worker(o, b, i, i, deadline);
     if (child[i] < 0) status = ls_fail(err, LS_INTERNAL, "fuzz: no process: %s", strerror(errno));
