@@ -19,7 +19,7 @@ static const char help_gen[] =
 static const char help_dflash[] =
     "usage: lockstep gen dflash --out FILE [options]\n"
     "\n"
-    "  --shape tiny|real       tiny (default): drawn from the seed; real: the published drafter's\n"
+    "  --shape tiny|real|small tiny (default): drawn from the seed; real: the published drafter's; small: drawn, smaller still\n"
     "  --seed S                default 1\n"
     "  --rounds N              speculative rounds after the priming writes, default 8\n"
     "  --positions LOW:HIGH    where the rows start, default 0:64\n"
@@ -31,8 +31,9 @@ static const char help_dflash[] =
 static const char help_attn[] =
     "usage: lockstep gen attn --out FILE [options]\n"
     "\n"
-    "  --shape tiny|mid|real   tiny (default): drawn from the seed; mid: a tenth of the published sizes; real: the published\n"
-    "                          sizes, weights and inputs as generated tensors\n"
+    "  --shape tiny|mid|real|small\n"
+    "                          tiny (default): drawn from the seed; mid: a tenth of the published sizes; real: the published\n"
+    "                          sizes, weights and inputs as generated tensors; small: drawn, dim at most 40\n"
     "  --seed S                default 1\n"
     "  --roles all|LIST        all (default): a stack of the six roles; LIST: the smallest legal stack that holds these of\n"
     "                          window,full2,reuse2,full1,reuse1,reindex\n"
@@ -266,7 +267,7 @@ static ls_status attn_option(int option, ls_make_attn *make) {
 }
 
 ls_status ls_cmd_gen(int argc, char **argv) {
-  static const char *const dflash_shapes[] = {"tiny", "real", NULL};
+  static const char *const dflash_shapes[] = {"tiny", "real", "small", NULL};
   const bool attn = argc >= 2 && strcmp(argv[1], "attn") == 0;
   if (argc < 2 || (!attn && strcmp(argv[1], "dflash") != 0)) {
     const bool asked = argc == 2 && strcmp(argv[1], "--help") == 0;
@@ -315,6 +316,7 @@ ls_status ls_cmd_gen(int argc, char **argv) {
     status = ls_make_attn_fixture(common.out, &make, expect, &o, provenance, &err);
   } else {
     dflash.real_shape = common.shape == 1;
+    dflash.small_shape = common.shape == 2;
     dflash.seed = common.seed;
     status = ls_make_dflash_fixture(common.out, &dflash, expect, &o, provenance, &err);
   }

@@ -21,6 +21,7 @@ static const char help_verify[] =
     "  --threads N             of the reference and the emulator together with their BLAS (default: all cores)\n"
     "  --emu-schedule SEED     run the emulator's threads in a random order between rendezvous points\n"
     "  --device N              CUDA device (default 0)\n"
+    "  --shard I/N             of the fixtures named only each N-th, from the I-th on; `lockstep merge` puts reports together\n"
     "  --report FILE           the report as one HTML page, with where differences lie\n"
     "  --isolate               run cuda and emu in a child process too, as libraries always are\n"
     "  --timeout SECONDS       a call of a path in a child process may take (default 120)\n"
@@ -41,6 +42,7 @@ enum {
   OPT_STAGE,
   OPT_STEP,
   OPT_PRECISION,
+  OPT_SHARD,
   OPT_REPORT,
   OPT_JSON,
   OPT_JUNIT,
@@ -59,6 +61,7 @@ static const struct option long_options[] = {{"path", required_argument, NULL, O
                                              {"precision", required_argument, NULL, OPT_PRECISION},
                                              LS_RUN_OPTIONS,
                                              LS_CHILD_OPTIONS,
+                                             {"shard", required_argument, NULL, OPT_SHARD},
                                              {"report", required_argument, NULL, OPT_REPORT},
                                              {"json", required_argument, NULL, OPT_JSON},
                                              {"junit", required_argument, NULL, OPT_JUNIT},
@@ -164,6 +167,9 @@ static ls_status parse(arguments *a, int argc, char **argv) {
         a->verify.options.precision = strcmp(optarg, "f64") == 0 ? LS_PRECISION_F64 : LS_PRECISION_ACT;
         ls_repeat_add(&a->repeat, "precision", optarg);
         break;
+      case OPT_SHARD:
+        LS_TRY(ls_cli_shard(optarg, &a->report.shard, &a->report.shards));
+        break;
       case OPT_REPORT:
         a->html = optarg;
         a->verify.details = true;
@@ -210,6 +216,7 @@ static ls_status check_words(const arguments *a, int operands) {
   const char *stranger = diff && a->paths != NULL      ? "--path"
                          : diff && a->verify.times     ? "--times"
                          : diff && a->verify.relations ? "--relations"
+                         : diff && a->report.shards    ? "--shard"
                          : !diff && a->fixture         ? "--fixture"
                                                        : NULL;
   if (stranger != NULL) {
@@ -233,6 +240,7 @@ static ls_status write_files(const arguments *a, const ls_report *report, ls_err
 
 static ls_status verify_all(const arguments *a, ls_report *report, int n, char **files) {
   for (int i = 0; i < n && !ls_interrupted; i++) {
+    if (a->report.shards > 0 && i % a->report.shards != a->report.shard) continue;
     ls_error why = {LS_OK, ""};
     ls_verify_fixture(files[i], &a->verify, report, &why); /* what stopped it is in the report */
   }

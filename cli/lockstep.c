@@ -49,6 +49,8 @@ static const char usage[] =
     "  lockstep diff [options] A B            two recordings, or one and a path that runs here\n"
     "  lockstep info FILE...                  what a fixture or a recording holds\n"
     "  lockstep gen dflash|attn [options]     make a scenario\n"
+    "  lockstep fuzz dflash|attn [options]    random scenarios, without fixtures; what fails is shrunk to a minimal one\n"
+    "  lockstep merge [options] REPORT...     the reports of sharded runs as one\n"
     "  lockstep --version\n"
     "\n"
     "lockstep COMMAND --help lists a command's options. Exit codes: 0 all pass, 1 divergence or nothing proved, 2 usage,\n"
@@ -91,8 +93,8 @@ static void expect_room_for_blas(char **argv, bool multiplies) {
 
 static ls_status run_command(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
-  const bool judges =
-      strcmp(command, "verify") == 0 || strcmp(command, "record") == 0 || strcmp(command, "diff") == 0 || strcmp(command, "bisect") == 0;
+  const bool judges = strcmp(command, "verify") == 0 || strcmp(command, "record") == 0 || strcmp(command, "diff") == 0 ||
+                      strcmp(command, "bisect") == 0 || strcmp(command, "fuzz") == 0;
   expect_room_for_blas(argv, judges || strcmp(command, "gen") == 0);
   if (strcmp(command, "verify") == 0) return ls_cmd_verify(argc - 1, argv + 1);
   if (strcmp(command, "record") == 0) return ls_cmd_record(argc - 1, argv + 1);
@@ -100,6 +102,8 @@ static ls_status run_command(int argc, char **argv) {
   if (strcmp(command, "bisect") == 0) return ls_cmd_bisect(argc - 1, argv + 1);
   if (strcmp(command, "info") == 0) return ls_cmd_info(argc - 1, argv + 1);
   if (strcmp(command, "gen") == 0) return ls_cmd_gen(argc - 1, argv + 1);
+  if (strcmp(command, "fuzz") == 0) return ls_cmd_fuzz(argc - 1, argv + 1);
+  if (strcmp(command, "merge") == 0) return ls_cmd_merge(argc - 1, argv + 1);
   if (strcmp(command, "__serve-path") == 0) return ls_cmd_serve(argc - 1, argv + 1);
   if (strcmp(command, "--version") == 0) {
     print_version();

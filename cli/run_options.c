@@ -63,6 +63,18 @@ ls_status ls_run_option(int option, ls_verify_options *verify, ls_path_list *lis
   return LS_OK;
 }
 
+ls_status ls_cli_shard(const char *text, int64_t *shard, int64_t *shards) {
+  long long i = 0, n = 0;
+  char rest = '\0';
+  if (sscanf(text, "%lld/%lld%c", &i, &n, &rest) != 2 || n < 1 || n > 1000000 || i < 1 || i > n) {
+    fprintf(stderr, "lockstep: --shard: expected I/N with I from 1 to N, N at most 1000000, found '%s'\n", text);
+    return LS_USAGE;
+  }
+  *shard = i - 1;
+  *shards = n;
+  return LS_OK;
+}
+
 ls_status ls_cli_output(const char *option, const char *file, bool regular) {
   if (file == NULL) return LS_OK;
   ls_error err = {LS_OK, ""};

@@ -39,6 +39,9 @@ enum {
  * where nothing is repeated. */
 ls_status ls_run_option(int option, ls_verify_options *verify, ls_path_list *list, ls_repeat *repeat, bool *taken);
 
+/* "I/N" of --shard: *shard is I - 1. LS_USAGE with a line on stderr. */
+ls_status ls_cli_shard(const char *text, int64_t *shard, int64_t *shards);
+
 /* Whether `file` can be made, asked now and not after the whole run; NULL: nothing is asked for. regular: no device or pipe will do. */
 ls_status ls_cli_output(const char *option, const char *file, bool regular);
 

@@ -97,7 +97,8 @@ struct session {
   const session_layer *hooks;
   int n_paths; /* of options->path that run here */
   ls_report *report;
-  ls_fixture *fixture;
+  ls_fixture *fixture;         /* NULL: of a scenario in memory */
+  const ls_scenario *scenario; /* NULL: of a fixture */
   const ls_config *config;
   const ls_trace *weights;
   ls_run run[LS_MAX_PATHS];

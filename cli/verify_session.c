@@ -294,11 +294,23 @@ static ls_status transplant(session *v, ls_error *err) {
   return LS_OK;
 }
 
+/* ---- where the steps come from ---- */
+
+static int64_t steps_of(const session *v) { return v->fixture != NULL ? ls_fixture_steps(v->fixture) : v->scenario->steps; }
+
+static const ls_step *step_info(const session *v, int64_t i) {
+  return v->fixture != NULL ? ls_fixture_step_info(v->fixture, i) : &v->scenario->step[i];
+}
+
+static ls_status load_step(session *v, int64_t i, ls_step *step, ls_error *err) {
+  return v->fixture != NULL ? ls_fixture_load_step(v->fixture, i, step, err) : ls_scenario_load_step(v->scenario, i, step, err);
+}
+
 static ls_status verify_step(session *v, int64_t i, ls_error *err) {
   step_run s;
   memset(&s, 0, sizeof s);
   ls_status status;
-  LS_TRY_OUT(ls_fixture_load_step(v->fixture, i, &s.step, err));
+  LS_TRY_OUT(load_step(v, i, &s.step, err));
   LS_TRY_OUT(session_recorded_load(v, i, err));
   if (v->options->has_transplant && v->options->transplant == s.step.number) LS_TRY_OUT(transplant(v, err));
   LS_TRY_OUT(run_paths(v, &s, err));
@@ -351,19 +363,19 @@ static ls_status open_paths(session *v, const ls_trace *start, ls_error *err) {
 
 /* Step i ended the run: what is in the report is of the steps before it. */
 static void note_not_run(session *v, int64_t i) {
-  const int64_t n = ls_fixture_steps(v->fixture);
+  const int64_t n = steps_of(v);
   char line[160];
-  snprintf(line, sizeof line, "NOT RUN: steps %" PRId64 " to %" PRId64 ", %" PRId64 " of %" PRId64,
-           ls_fixture_step_info(v->fixture, i)->number, ls_fixture_step_info(v->fixture, n - 1)->number, n - i, n);
+  snprintf(line, sizeof line, "NOT RUN: steps %" PRId64 " to %" PRId64 ", %" PRId64 " of %" PRId64, step_info(v, i)->number,
+           step_info(v, n - 1)->number, n - i, n);
   ls_report_note(v->report, line, NULL);
 }
 
 static ls_status verify_steps(session *v, const char *file, ls_error *err) {
-  const int64_t n = ls_fixture_steps(v->fixture);
+  const int64_t n = steps_of(v);
   bool found = v->options->only_step < 0;
   for (int64_t i = 0; i < n; i++) {
     if (*v->options->interrupted) return ls_fail(err, LS_INTERRUPTED, "%s: interrupted after %" PRId64 " of %" PRId64 " steps", file, i, n);
-    const ls_step *info = ls_fixture_step_info(v->fixture, i);
+    const ls_step *info = step_info(v, i);
     if (v->options->progress) {
       fprintf(stderr, "\r%s: step %" PRId64 " of %" PRId64 " (%s)\033[K", file, i + 1, n, ls_op_name(info->op));
       fflush(stderr);
@@ -409,6 +421,57 @@ static ls_status note_times(session *v, ls_error *err) {
   return LS_OK;
 }
 
+/* Config, weights and steps are there. start: as of ls_fixture_state. */
+static ls_status run_session(session *v, const char *name, const ls_trace *start, ls_error *err) {
+  ls_status status = LS_OK;
+  if (v->options->details) {
+    v->detail = calloc(1, sizeof *v->detail);
+    if (v->detail == NULL) return ls_fail(err, LS_INTERNAL, "out of memory");
+  }
+  v->hooks = v->config->layer == &ls_layer_attn_v41 ? &session_attn : &session_dflash;
+  status = open_paths(v, start, err);
+  if (status == LS_OK && v->options->record != NULL) status = session_record_begin(v, start, err);
+  if (status == LS_OK) status = verify_steps(v, name, err);
+  if (v->options->record != NULL) status = session_record_end(v, status, err);
+  if (status == LS_OK && v->options->times) status = note_times(v, err);
+  if (v->options->progress) fprintf(stderr, "\r\033[K");
+  return status;
+}
+
+static void session_close(session *v) {
+  for (int p = 0; p < LS_MAX_PATHS; p++) ls_run_close(&v->run[p]);
+  session_drift_close(v);
+  session_relations_close(v);
+  for (int64_t i = 0; i < v->n_history; i++) ls_ring_history_free(v->history[i]);
+  free(v->history);
+  free(v->detail);
+  ls_trace_free(v->isolated);
+  ls_trace_free(v->cascaded_bounds);
+  ls_trace_free(v->golden_bounds);
+  session_forget_earlier(v);
+}
+
+ls_status ls_verify_scenario(const char *name, const ls_scenario *scenario, const ls_verify_options *options, ls_report *report,
+                             ls_error *err) {
+  session v;
+  ls_error why = {LS_OK, ""};
+  memset(&v, 0, sizeof v);
+  v.options = options;
+  v.report = report;
+  v.scenario = scenario;
+  v.config = &scenario->config;
+  v.weights = scenario->weights;
+  LS_TRY(ls_report_file(report, name, scenario->title, v.config, err));
+  ls_status status = run_session(&v, name, scenario->start, &why);
+  if (status != LS_OK) {
+    const ls_status added = ls_report_stop(report, status, why.text, err);
+    if (added == LS_OK) ls_fail(err, status, "%s", why.text);
+    if (added != LS_OK) status = added;
+  }
+  session_close(&v);
+  return status;
+}
+
 ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, ls_report *report, ls_error *err) {
   session v;
   memset(&v, 0, sizeof v);
@@ -440,34 +503,13 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
   }
   if (status == LS_OK) status = ls_fixture_weights(v.fixture, &v.weights, &why);
   if (status == LS_OK) status = ls_fixture_state(v.fixture, &start, &why);
-  if (status == LS_OK && options->details) {
-    v.detail = calloc(1, sizeof *v.detail);
-    if (v.detail == NULL) status = ls_fail(&why, LS_INTERNAL, "out of memory");
-  }
-  if (status == LS_OK) {
-    v.hooks = v.config->layer == &ls_layer_attn_v41 ? &session_attn : &session_dflash;
-    status = open_paths(&v, start, &why);
-  }
-  if (status == LS_OK && options->record != NULL) status = session_record_begin(&v, start, &why);
-  if (status == LS_OK) status = verify_steps(&v, file, &why);
-  if (options->record != NULL) status = session_record_end(&v, status, &why);
-  if (status == LS_OK && options->times) status = note_times(&v, &why);
-  if (options->progress) fprintf(stderr, "\r\033[K");
+  if (status == LS_OK) status = run_session(&v, file, start, &why);
   if (status != LS_OK) {
     if (!listed) fprintf(stderr, "%s%s%s\n", strstr(why.text, file) ? "" : file, strstr(why.text, file) ? "" : ": ", why.text);
     ls_status added = ls_report_stop(report, status, why.text, err);
     if (added != LS_OK) status = added;
   }
-  for (int p = 0; p < LS_MAX_PATHS; p++) ls_run_close(&v.run[p]);
-  session_drift_close(&v);
-  session_relations_close(&v);
-  for (int64_t i = 0; i < v.n_history; i++) ls_ring_history_free(v.history[i]);
-  free(v.history);
-  free(v.detail);
-  ls_trace_free(v.isolated);
-  ls_trace_free(v.cascaded_bounds);
-  ls_trace_free(v.golden_bounds);
-  session_forget_earlier(&v);
+  session_close(&v);
   ls_trace_free(start);
   ls_fixture_close(v.fixture);
   return status;

@@ -6,6 +6,7 @@
 
 #include "../compare/ls_report.h"
 #include "../fixtures/ls_fixture.h"
+#include "../fixtures/ls_scenario.h"
 #include "../fixtures/ls_trace_file.h"
 #include "../layers/ls_path.h"
 
@@ -63,5 +64,10 @@ typedef struct {
 
 /* Adds a section to the report. What stops the file (bad fixture, device gone) is recorded there as well as returned. */
 ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, ls_report *report, ls_error *err);
+
+/* The same of a scenario in memory, under a name of the caller's. Nothing is recorded and no path is a recorded one. Says nothing on
+ * stderr: what stops it is in the report and in err. */
+ls_status ls_verify_scenario(const char *name, const ls_scenario *scenario, const ls_verify_options *options, ls_report *report,
+                             ls_error *err);
 
 #endif

@@ -90,6 +90,7 @@ typedef struct {
   bool no_step;                /* the command takes no --step */
   const char *const *operands; /* what stands behind its options, NULL-terminated; NULL: the section's file */
   const char *repeat_options;  /* options of this run to be repeated: "--path emu --threads 2" */
+  int64_t shard, shards;       /* 0-based, of how many; shards 0: the run is a whole one */
   bool colour;
   int width; /* columns of the terminal; 0: 120 */
 } ls_report_options;

@@ -22,7 +22,9 @@ ls_status ls_report_first(const ls_report *report, ls_report_hit *hit, ls_error 
   const report_file *file = &report->file[report->n_files - 1];
   report_finding *list = NULL;
   int n = 0;
-  LS_TRY(report_findings(&list, &n, file, &plain, err));
+  bool bad = false; /* asked for after each step: most have nothing */
+  for (int i = 0; i < file->n_entries && !bad; i++) bad = file->entry[i].tally.n_bad > 0;
+  if (bad) LS_TRY(report_findings(&list, &n, file, &plain, err));
   hit->found = n > 0;
   if (n > 0) hit_stage(hit, file, &list[0]);
   free(list);

@@ -338,7 +338,7 @@ static int gravity_of(ls_status status) {
   }
 }
 
-static ls_status graver_status(ls_status a, ls_status b) { return gravity_of(a) >= gravity_of(b) ? a : b; }
+ls_status report_graver_status(ls_status a, ls_status b) { return gravity_of(a) >= gravity_of(b) ? a : b; }
 
 report_cell report_cell_of(const report_file *file, const char *stage, const char *pair, ls_mode mode) {
   report_cell c = {.verdict = LS_NOT_RUN};
@@ -389,17 +389,17 @@ report_verdict report_judge(const report_file *file, const ls_report_options *op
   v.nothing = v.compared == 0;
   if (v.nothing && !options->allow_mistrusted && file->stop == LS_OK) diverged = true;
   if (diverged) v.status = LS_DIVERGED;
-  if (file->stop != LS_OK) v.status = graver_status(v.status, file->stop);
+  if (file->stop != LS_OK) v.status = report_graver_status(v.status, file->stop);
   return v;
 }
 
 ls_status ls_report_status(const ls_report *report, const ls_report_options *options) {
   ls_status status = LS_OK;
-  for (int i = 0; i < report->n_files; i++) status = graver_status(status, report_judge(&report->file[i], options).status);
+  for (int i = 0; i < report->n_files; i++) status = report_graver_status(status, report_judge(&report->file[i], options).status);
   for (const char *const *known = options->known_failures; known && *known; known++) {
-    if (report_known_state(report, *known) == KNOWN_PASSES) status = graver_status(status, LS_DIVERGED);
+    if (report_known_state(report, *known) == KNOWN_PASSES) status = report_graver_status(status, LS_DIVERGED);
   }
-  if (report->n_files == 0 && !options->allow_mistrusted) status = graver_status(status, LS_DIVERGED);
+  if (report->n_files == 0 && !options->allow_mistrusted) status = report_graver_status(status, LS_DIVERGED);
   return status;
 }
 

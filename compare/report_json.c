@@ -1,10 +1,12 @@
-/* The JSON rendering, docs/report.schema.json. */
+/* The JSON renderings, docs/report.schema.json and docs/fuzz.schema.json. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ls_fuzz_report.h"
+#include "ls_merge.h"
 #include "report_model.h"
 
 enum { FORMAT_VERSION = 1 };
@@ -160,6 +162,11 @@ static ls_status file_json(json_t **json, const report_file *file, const ls_repo
   return *json ? LS_OK : ls_fail(err, LS_INTERNAL, "report: could not make JSON of %s", file->file);
 }
 
+/* Which of how many shards a report covers; merging several lists them all. */
+static json_t *shards_json(int64_t shard, int64_t shards) {
+  return json_pack("{s:I, s:[I]}", "of", (json_int_t)shards, "ran", (json_int_t)shard + 1);
+}
+
 static bool write_json(FILE *out, void *root) {
   return json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0 && fputc('\n', out) != EOF;
 }
@@ -191,10 +198,273 @@ ls_status ls_report_json(const ls_report *report, const ls_report_options *optio
     status = ls_fail(err, LS_INTERNAL, "report: could not make JSON");
     goto out;
   }
+  if (options->shards > 0) json_object_set_new(root, "shards", shards_json(options->shard, options->shards));
   status = report_write(file, write_json, root, err);
 out:
   json_decref(root);
   json_decref(files);
   json_decref(known);
+  return status;
+}
+
+/* ---- a fuzz run ---- */
+
+static json_t *text_or_null(const char *text) { return text ? text_json(text) : json_null(); }
+
+static json_t *fuzz_failure_json(const ls_fuzz_failure *f) {
+  return json_pack("{s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "case", (json_int_t)f->number, "name",
+                   text_or_null(f->name), "finding", text_or_null(f->finding), "file", text_or_null(f->file), "shrunk",
+                   text_or_null(f->shrunk), "steps_before", (json_int_t)f->steps_before, "steps", (json_int_t)f->steps, "tried",
+                   (json_int_t)f->tried, "seconds", json_real(f->seconds), "history", text_or_null(f->history), "shape",
+                   text_or_null(f->shape), "repeat", text_or_null(f->repeat_case));
+}
+
+ls_status ls_fuzz_report_json(const ls_fuzz_report *report, const char *file, ls_error *err) {
+  const ls_status exit_status = ls_fuzz_report_status(report);
+  json_t *operations = json_object(), *failures = json_array();
+  for (int op = 0; op < LS_OPS; op++) {
+    if ((report->layer->ops & 1u << op) != 0) json_object_set_new(operations, ls_op_name((ls_op)op), json_integer(report->op[op]));
+  }
+  for (int64_t i = 0; i < report->failures; i++) json_array_append_new(failures, fuzz_failure_json(&report->failure[i]));
+  char seed[32];
+  snprintf(seed, sizeof seed, "%llu", (unsigned long long)report->seed);
+  json_t *root =
+      json_pack("{s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:i, s:s, s:b, s:{s:I, s:o, s:I, s:I, s:I}, s:o, s:o}", "format", "lockstep-fuzz",
+                "format_version", FORMAT_VERSION, "layer", report->layer->name, "seed", seed, "runs", (json_int_t)report->runs, "shards",
+                shards_json(report->shard, report->shards), "paths", text_json(report->paths), "exit_status", (int)exit_status, "status",
+                ls_status_name(exit_status), "interrupted", (int)report->interrupted, "totals", "cases", (json_int_t)report->cases,
+                "operations", operations, "refused", (json_int_t)report->refused, "elements_compared", (json_int_t)report->compared,
+                "failures", (json_int_t)report->failures, "seconds", json_real(report->seconds), "failures", failures);
+  if (!root) return ls_fail(err, LS_INTERNAL, "report: could not make JSON");
+  const ls_status status = report_write(file, write_json, root, err);
+  json_decref(root);
+  return status;
+}
+
+/* ---- merging ---- */
+
+/* A member that must be there and of this type; NULL with a line in err. */
+static json_t *need(const json_t *object, const char *file, const char *name, json_type type, ls_error *err) {
+  static const char *const word[] = {
+      [JSON_OBJECT] = "an object", [JSON_ARRAY] = "a list", [JSON_STRING] = "a string", [JSON_INTEGER] = "an integer"};
+  json_t *found = json_object_get(object, name);
+  if (found && json_typeof(found) == type) return found;
+  ls_fail(err, LS_BAD_FIXTURE, "%s: expected %s named %s, found %s", file, word[type], name, found ? "another type" : "nothing");
+  return NULL;
+}
+
+typedef struct {
+  const char *file;
+  json_t *root, *list; /* files, or failures */
+  int64_t shard;       /* 1-based; 0: a whole run */
+} part;
+
+static int by_shard(const void *a, const void *b) {
+  const int64_t x = ((const part *)a)->shard, y = ((const part *)b)->shard;
+  return (x > y) - (x < y);
+}
+
+static bool is_fuzz(const json_t *root) {
+  const char *format = json_string_value(json_object_get(root, "format"));
+  return format && strcmp(format, "lockstep-fuzz") == 0;
+}
+
+/* Reads one report, and what shard it is. A merged one stands for all that it was made from. */
+static ls_status read_part(part *p, const char *file, ls_shards *shards, ls_error *err) {
+  json_error_t wrong;
+  p->file = file;
+  p->root = json_load_file(file, JSON_REJECT_DUPLICATES, &wrong);
+  if (!p->root) return ls_fail(err, LS_BAD_FIXTURE, "%s: expected a report as JSON, found line %d: %.100s", file, wrong.line, wrong.text);
+  const char *format = json_string_value(json_object_get(p->root, "format"));
+  if (!format || (strcmp(format, "lockstep-fuzz") != 0 && strcmp(format, "lockstep-report") != 0))
+    return ls_fail(err, LS_BAD_FIXTURE, "%s: expected format lockstep-report or lockstep-fuzz, found %.40s", file,
+                   format ? format : "none");
+  const json_t *version = need(p->root, file, "format_version", JSON_INTEGER, err);
+  if (!version) return LS_BAD_FIXTURE;
+  if (json_integer_value(version) != FORMAT_VERSION)
+    return ls_fail(err, LS_BAD_FIXTURE, "%s: expected format_version %d, found %lld", file, FORMAT_VERSION,
+                   (long long)json_integer_value(version));
+  p->list = need(p->root, file, is_fuzz(p->root) ? "failures" : "files", JSON_ARRAY, err);
+  if (!p->list || !need(p->root, file, "totals", JSON_OBJECT, err) || !need(p->root, file, "exit_status", JSON_INTEGER, err))
+    return LS_BAD_FIXTURE;
+  const json_t *ran = NULL, *one;
+  size_t i;
+  if (!json_object_get(p->root, "shards")) return ls_shards_add(shards, file, 0, 0, err);
+  const json_t *of = need(p->root, file, "shards", JSON_OBJECT, err);
+  if (of) ran = need(of, file, "ran", JSON_ARRAY, err);
+  if (ran) of = need(of, file, "of", JSON_INTEGER, err);
+  if (!ran || !of) return LS_BAD_FIXTURE;
+  json_array_foreach(ran, i, one) {
+    if (!json_is_integer(one)) return ls_fail(err, LS_BAD_FIXTURE, "%s: expected numbers of shards, found another type", file);
+    if (i == 0) p->shard = json_integer_value(one);
+    LS_TRY(ls_shards_add(shards, file, json_integer_value(one), json_integer_value(of), err));
+  }
+  return i > 0 ? LS_OK : ls_fail(err, LS_BAD_FIXTURE, "%s: expected at least one shard, found none", file);
+}
+
+/* What reports of one run have in common. */
+static ls_status check_same(const part *a, const part *b, ls_error *err) {
+  static const char *const names[] = {"format", "layer", "seed", "runs", "paths", "program", "options", "allow_mistrusted"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const json_t *x = json_object_get(a->root, names[i]), *y = json_object_get(b->root, names[i]);
+    if (x == y || (x && y && json_equal(x, y))) continue;
+    char *one = x ? json_dumps(x, JSON_ENCODE_ANY) : NULL, *other = y ? json_dumps(y, JSON_ENCODE_ANY) : NULL;
+    ls_fail(err, LS_BAD_FIXTURE, "%s: expected a report of the same run as %s, %s %.60s, found %.60s", b->file, a->file, names[i],
+            one ? one : "(none)", other ? other : "(none)");
+    free(one);
+    free(other);
+    return LS_BAD_FIXTURE;
+  }
+  return LS_OK;
+}
+
+static void add_number(json_t *to, const json_t *from, const char *name) {
+  json_t *x = json_object_get(to, name), *y = json_object_get(from, name);
+  if (json_is_integer(x) && json_is_integer(y)) json_integer_set(x, json_integer_value(x) + json_integer_value(y));
+}
+
+static void add_totals(json_t *to, const json_t *from) {
+  const char *name;
+  json_t *value;
+  json_object_foreach(to, name, value) {
+    if (json_is_object(value)) {
+      add_totals(value, json_object_get(from, name));
+    } else {
+      add_number(to, from, name);
+    }
+  }
+}
+
+/* The members of all lists: in turn, as the files were dealt to shards. */
+static json_t *dealt(const part *parts, int n) {
+  json_t *all = json_array();
+  size_t most = 0;
+  for (int p = 0; p < n; p++) most = json_array_size(parts[p].list) > most ? json_array_size(parts[p].list) : most;
+  for (size_t i = 0; i < most; i++) {
+    for (int p = 0; p < n; p++)
+      if (i < json_array_size(parts[p].list)) json_array_append(all, json_array_get(parts[p].list, i));
+  }
+  return all;
+}
+
+static int64_t case_of(const json_t *failure) { return json_integer_value(json_object_get(failure, "case")); }
+
+/* By number of the case. */
+static json_t *sorted_failures(const part *parts, int n) {
+  json_t *all = json_array();
+  for (int p = 0; p < n; p++) {
+    json_t *failure;
+    size_t i;
+    json_array_foreach(parts[p].list, i, failure) {
+      size_t at = 0;
+      while (at < json_array_size(all) && case_of(json_array_get(all, at)) < case_of(failure)) at++;
+      json_array_insert(all, at, failure);
+    }
+  }
+  return all;
+}
+
+/* A known failure fails where it does in any report, and passes where it was compared and failed in none. */
+static ls_status merge_known(json_t *root, const part *parts, int n, bool *passes, ls_error *err) {
+  static const char *const rank[] = {"not_run", "passes", "fails"};
+  json_t *known = need(root, parts[0].file, "known_failures", JSON_ARRAY, err), *one;
+  size_t i;
+  *passes = false;
+  if (!known) return LS_BAD_FIXTURE;
+  json_array_foreach(known, i, one) {
+    size_t state = 0;
+    for (int p = 0; p < n; p++) {
+      const json_t *list = json_object_get(parts[p].root, "known_failures"), *there = json_array_get(list, i);
+      const char *name = json_string_value(json_object_get(there, "name")), *word = json_string_value(json_object_get(there, "state"));
+      if (!name || !word || !json_equal(json_object_get(there, "name"), json_object_get(one, "name")))
+        return ls_fail(err, LS_BAD_FIXTURE, "%s: expected the known failures of %s, found others", parts[p].file, parts[0].file);
+      for (size_t k = state + 1; k < 3; k++) state = strcmp(word, rank[k]) == 0 ? k : state;
+    }
+    json_object_set_new(one, "state", json_string(rank[state]));
+    *passes = *passes || state == 1;
+  }
+  return LS_OK;
+}
+
+static ls_status merge_verify(json_t *root, const part *parts, int n, ls_status *whole, ls_error *err) {
+  bool passes = false;
+  size_t i;
+  json_t *file, *files = dealt(parts, n);
+  json_object_set_new(root, "files", files);
+  LS_TRY(merge_known(root, parts, n, &passes, err));
+  if (passes) *whole = report_graver_status(*whole, LS_DIVERGED);
+  json_array_foreach(files, i, file) {
+    *whole = report_graver_status(*whole, (ls_status)json_integer_value(json_object_get(file, "exit_status")));
+  }
+  if (json_array_size(files) == 0 && !json_is_true(json_object_get(root, "allow_mistrusted")))
+    *whole = report_graver_status(*whole, LS_DIVERGED);
+  return LS_OK;
+}
+
+static ls_status merge_fuzz(json_t *root, const part *parts, int n, ls_status *whole) {
+  double seconds = 0;
+  bool interrupted = false;
+  for (int p = 0; p < n; p++) {
+    const double one = json_number_value(json_object_get(parts[p].root, "seconds"));
+    seconds = one > seconds ? one : seconds;
+    interrupted = interrupted || json_is_true(json_object_get(parts[p].root, "interrupted"));
+    *whole = report_graver_status(*whole, (ls_status)json_integer_value(json_object_get(parts[p].root, "exit_status")));
+  }
+  json_object_set_new(root, "seconds", json_real(seconds));
+  json_object_set_new(root, "interrupted", json_boolean(interrupted));
+  json_object_set_new(root, "failures", sorted_failures(parts, n));
+  return LS_OK;
+}
+
+static void set_shards(json_t *root, const ls_shards *shards) {
+  if (shards->of <= 0) return;
+  json_t *ran = json_array();
+  for (int64_t shard = 1; shard <= shards->of; shard++) {
+    for (int64_t i = 0; i < shards->n; i++)
+      if (shards->ran[i] == shard) json_array_append_new(ran, json_integer(shard));
+  }
+  json_object_set_new(root, "shards", json_pack("{s:I, s:o}", "of", (json_int_t)shards->of, "ran", ran));
+}
+
+static void describe_merged(ls_merged *merged, const json_t *root, int n) {
+  char *totals = json_dumps(json_object_get(root, "totals"), JSON_COMPACT);
+  const char *layer = json_string_value(json_object_get(root, "layer"));
+  for (char *c = totals; c && *c; c++) *c = *c == '"' || *c == '{' || *c == '}' ? ' ' : *c;
+  snprintf(merged->line, sizeof merged->line, "%d report%s of %s%s:%.300s", n, n == 1 ? "" : "s", is_fuzz(root) ? "fuzz " : "verify",
+           is_fuzz(root) && layer ? layer : "", totals ? totals : "");
+  free(totals);
+}
+
+ls_status ls_merge_json(ls_merged *merged, const char *const *files, int n, const char *out, ls_error *err) {
+  ls_status status = LS_OK;
+  ls_shards shards = {.of = 0};
+  json_t *root = NULL;
+  part *parts = calloc((size_t)n, sizeof *parts);
+  *merged = (ls_merged){.status = LS_OK};
+  if (!parts) return ls_fail(err, LS_INTERNAL, "merge: out of memory");
+  for (int p = 0; p < n; p++) {
+    LS_TRY_OUT(read_part(&parts[p], files[p], &shards, err));
+    LS_TRY_OUT(check_same(&parts[0], &parts[p], err));
+  }
+  qsort(parts, (size_t)n, sizeof *parts, by_shard);
+  root = json_deep_copy(parts[0].root);
+  if (!root) {
+    status = ls_fail(err, LS_INTERNAL, "merge: out of memory");
+    goto out;
+  }
+  for (int p = 1; p < n; p++) add_totals(json_object_get(root, "totals"), json_object_get(parts[p].root, "totals"));
+  LS_TRY_OUT(is_fuzz(root) ? merge_fuzz(root, parts, n, &merged->status) : merge_verify(root, parts, n, &merged->status, err));
+  set_shards(root, &shards);
+  if (ls_shards_missing(merged->missing, sizeof merged->missing, &shards)[0])
+    merged->status = report_graver_status(merged->status, LS_DIVERGED);
+  json_object_set_new(root, "exit_status", json_integer((json_int_t)merged->status));
+  json_object_set_new(root, "status", json_string(ls_status_name(merged->status)));
+  describe_merged(merged, root, n);
+  if (out) status = report_write(out, write_json, root, err);
+out:
+  json_decref(root);
+  for (int p = 0; p < n; p++) json_decref(parts[p].root);
+  free(parts);
+  ls_shards_free(&shards);
   return status;
 }

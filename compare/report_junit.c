@@ -4,12 +4,14 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "ls_fuzz_report.h"
+#include "ls_merge.h"
 #include "report_numbers.h"
 
 typedef struct {
   const ls_report *report;
   const ls_report_options *options;
-  mxml_node_t *root;
+  mxml_node_t *document, *root;
   const report_file *file; /* of the open suite */
   mxml_node_t *suite;
   int tests, failures, errors, skipped;                 /* of the suite */
@@ -266,23 +268,194 @@ static bool save(FILE *out, void *document) {
   return mxmlSaveFile(document, out, breaks) == 0;
 }
 
+/* The root, named after the program, and "shard i of n" behind it where this is one of several. */
+static ls_status open_root(writer *w, const char *program, int64_t shard, int64_t shards, ls_error *err) {
+  char name[256];
+  w->document = mxmlNewXML("1.0");
+  w->root = w->document ? mxmlNewElement(w->document, "testsuites") : NULL;
+  if (!w->root) return ls_fail(err, LS_INTERNAL, "report: out of memory");
+  snprintf(name, sizeof name, "%s", program);
+  if (shards > 0) snprintf(name, sizeof name, "%.200s shard %" PRId64 " of %" PRId64, program, shard + 1, shards);
+  set(w, w->root, "name", name);
+  return LS_OK;
+}
+
+static ls_status close_root(writer *w, const char *file, ls_error *err) {
+  set_count(w->root, "tests", w->all_tests);
+  set_count(w->root, "failures", w->all_failures);
+  set_count(w->root, "errors", w->all_errors);
+  return w->out_of_memory ? ls_fail(err, LS_INTERNAL, "report: out of memory") : report_write(file, save, w->document, err);
+}
+
 ls_status ls_report_junit(const ls_report *report, const ls_report_options *options, const char *file, ls_error *err) {
   ls_status status = LS_OK;
-  mxml_node_t *document = mxmlNewXML("1.0");
-  writer w = {.report = report, .options = options, .root = document ? mxmlNewElement(document, "testsuites") : NULL};
-  if (!w.root) {
-    status = ls_fail(err, LS_INTERNAL, "report: out of memory");
-    goto out;
-  }
-  set(&w, w.root, "name", options->program ? options->program : "lockstep");
+  writer w = {.report = report, .options = options};
+  LS_TRY_OUT(open_root(&w, options->program ? options->program : "lockstep", options->shard, options->shards, err));
   for (int i = 0; i < report->n_files; i++) LS_TRY_OUT(add_file(&w, &report->file[i], err));
   add_known(&w);
   add_nothing(&w);
-  set_count(w.root, "tests", w.all_tests);
-  set_count(w.root, "failures", w.all_failures);
-  set_count(w.root, "errors", w.all_errors);
-  status = w.out_of_memory ? ls_fail(err, LS_INTERNAL, "report: out of memory") : report_write(file, save, document, err);
+  status = close_root(&w, file, err);
 out:
-  mxmlDelete(document);
+  mxmlDelete(w.document);
+  return status;
+}
+
+/* ---- a fuzz run ---- */
+
+static void add_fuzz_failure(writer *w, const ls_fuzz_failure *f) {
+  mxml_node_t *test = add_case(w, "case %" PRId64, f->number);
+  char *text = NULL;
+  size_t size = 0;
+  FILE *out = open_memstream(&text, &size);
+  if (out) {
+    if (f->shrunk) fprintf(out, "shrunk   %s\n", f->shrunk);
+    if (f->history) fprintf(out, "history  %s\n", f->history);
+    if (f->shape) fprintf(out, "shape    %s\n", f->shape);
+    if (f->file) fprintf(out, "fixture  %s\n", f->file);
+    if (f->repeat_case) fprintf(out, "repeat   %s\n", f->repeat_case);
+    fclose(out);
+  }
+  end_case(w, test, CASE_FAILURE, f->name ? f->name : "", f->finding ? f->finding : "", text);
+  free(text);
+}
+
+ls_status ls_fuzz_report_junit(const ls_fuzz_report *report, const char *file, ls_error *err) {
+  ls_status status = LS_OK;
+  writer w = {.report = NULL};
+  char ran[512], number[32], suite[LS_NAME_MAX + 8];
+  LS_TRY_OUT(open_root(&w, "lockstep", report->shard, report->shards, err));
+  snprintf(suite, sizeof suite, "fuzz %s", report->layer->name);
+  open_suite(&w, NULL, suite);
+  mxml_node_t *settings = mxmlNewElement(w.suite, "properties");
+  snprintf(number, sizeof number, "%llu", (unsigned long long)report->seed);
+  add_setting(&w, settings, "seed", number);
+  snprintf(number, sizeof number, "%" PRId64, report->cases);
+  add_setting(&w, settings, "cases", number);
+  add_setting(&w, settings, "ran", ls_fuzz_report_ran(ran, sizeof ran, report));
+  add_setting(&w, settings, "paths", report->paths);
+  mxml_node_t *whole = add_case(&w, "all of shard %" PRId64 " of %" PRId64, report->shard + 1, report->shards);
+  if (report->interrupted) {
+    end_case(&w, whole, CASE_ERROR, "interrupted", "interrupted: not all cases were run", NULL);
+  } else if (report->cases == 0) {
+    end_case(&w, whole, CASE_FAILURE, "MISTRUSTED", "no case was run", NULL);
+  }
+  for (int64_t i = 0; i < report->failures; i++) add_fuzz_failure(&w, &report->failure[i]);
+  close_suite(&w);
+  status = close_root(&w, file, err);
+out:
+  mxmlDelete(w.document);
+  return status;
+}
+
+/* ---- merging ---- */
+
+typedef struct {
+  const char *file;
+  mxml_node_t *document, *root;
+  int64_t shard; /* 1-based; 0: a whole run */
+} part;
+
+static int by_shard(const void *a, const void *b) {
+  const int64_t x = ((const part *)a)->shard, y = ((const part *)b)->shard;
+  return (x > y) - (x < y);
+}
+
+static void say_nothing(const char *message) { (void)message; }
+
+static ls_status read_part(part *p, const char *file, ls_shards *shards, ls_error *err) {
+  p->file = file;
+  FILE *in = fopen(file, "r");
+  if (!in) return ls_fail(err, LS_BAD_FIXTURE, "%s: cannot be read", file);
+  mxmlSetErrorCallback(say_nothing);
+  p->document = mxmlLoadFile(NULL, in, MXML_OPAQUE_CALLBACK);
+  fclose(in);
+  const char *outer = p->document ? mxmlGetElement(p->document) : NULL; /* with an XML declaration that is the outermost node */
+  if (outer)
+    p->root =
+        strcmp(outer, "testsuites") == 0 ? p->document : mxmlFindElement(p->document, p->document, "testsuites", NULL, NULL, MXML_DESCEND);
+  const char *name = p->root ? mxmlElementGetAttr(p->root, "name") : NULL;
+  if (!name) return ls_fail(err, LS_BAD_FIXTURE, "%s: expected a JUnit report, testsuites with a name, found none", file);
+  const char *shard = strstr(name, " shard ");
+  long long ran = 0, of = 0;
+  char rest = '\0';
+  if (!shard) return ls_shards_add(shards, file, 0, 0, err);
+  if (sscanf(shard, " shard %lld of %lld%c", &ran, &of, &rest) != 2 || of < 1)
+    return ls_fail(err, LS_BAD_FIXTURE, "%s: expected a name with \"shard I of N\", found \"%.80s\"", file, name);
+  p->shard = ran;
+  return ls_shards_add(shards, file, ran, of, err);
+}
+
+static int count_of(mxml_node_t *suite, const char *name) {
+  const char *text = mxmlElementGetAttr(suite, name);
+  const long n = text ? strtol(text, NULL, 10) : 0;
+  return n > 0 && n < INT32_MAX ? (int)n : 0;
+}
+
+/* The exit status that an <error type="..."> stands for. */
+static ls_status error_status(mxml_node_t *suite) {
+  static const ls_status all[] = {LS_BAD_FIXTURE, LS_UNAVAILABLE, LS_INTERRUPTED, LS_USAGE};
+  ls_status status = LS_OK;
+  for (mxml_node_t *e = mxmlFindElement(suite, suite, "error", NULL, NULL, MXML_DESCEND); e;
+       e = mxmlFindElement(e, suite, "error", NULL, NULL, MXML_DESCEND)) {
+    const char *type = mxmlElementGetAttr(e, "type");
+    ls_status one = LS_INTERNAL;
+    for (size_t i = 0; type && i < sizeof all / sizeof *all; i++) one = strcmp(type, ls_status_name(all[i])) == 0 ? all[i] : one;
+    status = report_graver_status(status, one);
+  }
+  return status;
+}
+
+/* Line breaks between elements were read as text. */
+static void drop_blanks(mxml_node_t *node) {
+  for (mxml_node_t *child = mxmlGetFirstChild(node), *next; child; child = next) {
+    next = mxmlGetNextSibling(child);
+    const char *text = mxmlGetOpaque(child);
+    if (mxmlGetType(child) == MXML_OPAQUE && text && text[strspn(text, " \t\r\n")] == '\0') {
+      mxmlDelete(child);
+    } else {
+      drop_blanks(child);
+    }
+  }
+}
+
+static void take_suites(writer *w, part *p, ls_merged *merged) {
+  drop_blanks(p->root);
+  for (mxml_node_t *suite = mxmlGetFirstChild(p->root), *next; suite; suite = next) {
+    next = mxmlGetNextSibling(suite);
+    if (!mxmlGetElement(suite) || strcmp(mxmlGetElement(suite), "testsuite") != 0) continue;
+    w->all_tests += count_of(suite, "tests");
+    w->all_failures += count_of(suite, "failures");
+    w->all_errors += count_of(suite, "errors");
+    if (count_of(suite, "failures") > 0) merged->status = report_graver_status(merged->status, LS_DIVERGED);
+    merged->status = report_graver_status(merged->status, error_status(suite));
+    mxmlAdd(w->root, MXML_ADD_AFTER, MXML_ADD_TO_PARENT, suite);
+  }
+}
+
+ls_status ls_merge_junit(ls_merged *merged, const char *const *files, int n, const char *out, ls_error *err) {
+  ls_status status = LS_OK;
+  ls_shards shards = {.of = 0};
+  writer w = {.report = NULL};
+  part *parts = calloc((size_t)n, sizeof *parts);
+  *merged = (ls_merged){.status = LS_OK};
+  if (!parts) return ls_fail(err, LS_INTERNAL, "merge: out of memory");
+  for (int p = 0; p < n; p++) LS_TRY_OUT(read_part(&parts[p], files[p], &shards, err));
+  qsort(parts, (size_t)n, sizeof *parts, by_shard);
+  LS_TRY_OUT(open_root(&w, "lockstep", 0, 0, err));
+  for (int p = 0; p < n; p++) take_suites(&w, &parts[p], merged);
+  if (ls_shards_missing(merged->missing, sizeof merged->missing, &shards)[0]) {
+    open_suite(&w, NULL, "shards");
+    end_case(&w, add_case(&w, "every shard was merged"), CASE_FAILURE, "MISSING", merged->missing, NULL);
+    close_suite(&w);
+    merged->status = report_graver_status(merged->status, LS_DIVERGED);
+  }
+  snprintf(merged->line, sizeof merged->line, "%d JUnit report%s: %d tests, %d failures, %d errors", n, n == 1 ? "" : "s", w.all_tests,
+           w.all_failures, w.all_errors);
+  if (out) status = close_root(&w, out, err);
+out:
+  mxmlDelete(w.document);
+  for (int p = 0; p < n; p++) mxmlDelete(parts[p].document);
+  free(parts);
+  ls_shards_free(&shards);
   return status;
 }

@@ -158,4 +158,7 @@ static inline bool report_compared(ls_verdict v) { return v == LS_PASS || v == L
  */
 ls_verdict report_graver(ls_verdict a, ls_verdict b);
 
+/* The one of two exit statuses that a whole run ends with. */
+ls_status report_graver_status(ls_status a, ls_status b);
+
 #endif
