@@ -47,9 +47,10 @@ static ls_status open_served(server *s, ls_error *err) {
 
 static ls_status serve_open(server *s, ls_error *err) {
   if (s->ctx != NULL || s->weights != NULL) return ls_fail(err, LS_INTERNAL, "opened twice");
-  const ls_status status = open_served(s, err);
+  ls_error why = {LS_OK, ""}; /* of the path's; what ends the serving is err's */
+  const ls_status status = open_served(s, &why);
   LS_TRY(ls_wire_status(&s->wire, err));
-  done(s, status, err);
+  done(s, status, &why);
   if (status == LS_OK) ls_wire_put_text(&s->wire, s->path->describe(s->ctx));
   return LS_OK;
 }
