@@ -202,6 +202,8 @@ static ls_status check_words(const arguments *a, int operands) {
   const bool diff = a->command->run != NULL;
   const char *stranger = diff && a->paths != NULL  ? "--path"
                          : diff && a->verify.times ? "--times"
+                         : diff && a->list.isolate ? "--isolate" /* no path of diff's runs in a child process */
+                         : diff && a->list.limited ? a->list.limited
                          : !diff && a->fixture     ? "--fixture"
                                                    : NULL;
   if (stranger != NULL) {

@@ -2,6 +2,7 @@
  * likes, and only where that finds nothing wrong the reader in this process. A crash here is a file that got past the probe. libFuzzer's
  * mutations are followed by one of our own: checksums of object headers (HDF5 1.10's, version 2) are put right, so that changed metadata
  * are read at all. */
+#include <pthread.h>
 #include <string.h>
 
 #include "fixtures/ls_fixture.h"
@@ -10,8 +11,18 @@
 
 static fuzz_file file;
 
+#if defined(FUZZ_MUTATES)
+void __sanitizer_set_death_callback(void (*callback)(void));
+static void nothing(void) {}
+/* What a sanitizer finds in libhdf5 ends the probe's child, as a crash does: that is no finding, and libFuzzer must not keep it as one. */
+static void in_child(void) { __sanitizer_set_death_callback(nothing); }
+#endif
+
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
   (void)argc, (void)argv;
+#if defined(FUZZ_MUTATES)
+  pthread_atfork(NULL, NULL, in_child);
+#endif
   fuzz_file_new(&file);
   return 0;
 }

@@ -1,5 +1,5 @@
 /* Runs a fuzz target over files, or over all files of folders, once each, in the order of their names: what was found once stays found,
- * with any compiler. Each file is run twice, so that what the first run left behind shows. */
+ * with any compiler. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static void replay(const char *path) {
   uint8_t *bytes = fuzz_file_bytes(path, &n);
   printf("%s\n", path); /* the last one told is the one that crashed */
   fflush(stdout);
-  for (int i = 0; i < 2; i++) LLVMFuzzerTestOneInput(bytes, n);
+  LLVMFuzzerTestOneInput(bytes, n);
   free(bytes);
   files++;
 }
