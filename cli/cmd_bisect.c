@@ -122,7 +122,10 @@ static ls_status bisect(arguments *a, ls_error *err) {
                              .no_step = a->verify.exact};
   print.colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == NULL;
   ls_bisect_fixture(a->file, &a->verify, &report, err); /* what stopped it is in the report */
-  if (report == NULL) return err->status != LS_OK ? err->status : LS_INTERNAL;
+  if (report == NULL) {
+    fprintf(stderr, "lockstep: %s\n", err->text);
+    return err->status != LS_OK ? err->status : LS_INTERNAL;
+  }
   err->status = LS_OK;
   err->text[0] = '\0';
   ls_report_hit hit;

@@ -23,7 +23,13 @@ static ls_status describe(const char *file, ls_error *err) {
     fprintf(stderr, "%s\n", err->text);
     return status;
   }
-  if (ls_trace_file_is(file, &is_trace, NULL) == LS_OK && is_trace) return describe_trace(file, err);
+  ls_error why = {LS_OK, ""};
+  status = ls_trace_file_is(file, &is_trace, &why);
+  if (status == LS_INTERNAL) {
+    fprintf(stderr, "%s\n", why.text);
+    return status;
+  }
+  if (status == LS_OK && is_trace) return describe_trace(file, err);
   status = ls_fixture_open(&fixture, file, &options, err); /* lists its problems itself */
   if (status != LS_OK && status != LS_BAD_FIXTURE) fprintf(stderr, "%s\n", err->text);
   if (status == LS_OK) {

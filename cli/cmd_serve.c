@@ -46,7 +46,7 @@ ls_status ls_cmd_serve(int argc, char **argv) {
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   /* a sanitizer's handlers would turn a crash into an exit */
-  static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGINT, SIGTERM};
+  static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGINT, SIGTERM, SIGPIPE, SIGXFSZ};
   for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) signal(fatal[i], SIG_DFL);
   limit_memory(strtoll(argv[2], NULL, 10));
   const ls_path *path = NULL;

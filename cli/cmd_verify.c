@@ -217,6 +217,8 @@ static ls_status check_words(const arguments *a, int operands) {
                          : diff && a->verify.times     ? "--times"
                          : diff && a->verify.relations ? "--relations"
                          : diff && a->report.shards    ? "--shard"
+                         : diff && a->list.isolate     ? "--isolate" /* no path of diff's runs in a child process */
+                         : diff && a->list.limited     ? a->list.limited
                          : !diff && a->fixture         ? "--fixture"
                                                        : NULL;
   if (stranger != NULL) {

@@ -1,6 +1,7 @@
 /* lockstep: the command line. Exit codes: 0 all pass, 1 a divergence or nothing proved, 2 usage, 3 bad fixture, 4 device or path not
  * available, 5 internal error, 130 interrupted. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "../core/ls_gemm.h"
 #include "../core/ls_parallel.h"
+#include "../core/ls_shortage.h"
 #include "../layers/ls_path.h"
 #include "cli.h"
 #include "provenance.h"
@@ -29,6 +31,16 @@ static void on_interrupt(int signal_number) {
   }
   if (!ls_interrupted) first = now;
   ls_interrupted = 1;
+}
+
+/* What is opened would else take the place of a standard stream that the caller has closed, and be written to as that. Not writable:
+ * whoever writes to a closed output is told, as by the system. */
+static void fill_closed_streams(void) {
+  for (int fd = open("/dev/null", O_RDONLY); fd >= 0; fd = open("/dev/null", O_RDONLY)) {
+    if (fd <= STDERR_FILENO) continue;
+    close(fd);
+    return;
+  }
 }
 
 ls_status ls_cli_number(const char *option, const char *text, long long low, long long high, long long *value) {
@@ -124,9 +136,15 @@ int main(int argc, char **argv) {
   action.sa_handler = on_interrupt;
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
-  signal(SIGPIPE, SIG_DFL);
+  signal(SIGPIPE, SIG_IGN); /* who reads the table may leave: the files that were asked for are still written */
+  signal(SIGXFSZ, SIG_IGN); /* a limit on file size is an error of the write, like a full disk */
+  fill_closed_streams();
 
   ls_status status = run_command(argc, argv);
+  if (ls_shortage_take() && status != LS_INTERNAL) { /* LS_INTERNAL has had its line */
+    fprintf(stderr, "lockstep: out of memory: the report is not whole\n");
+    status = LS_INTERNAL;
+  }
   /* Output is buffered, so a full disk may show only here; LS_INTERNAL has had its line. */
   errno = 0;
   if ((fflush(stdout) != 0 || ferror(stdout)) && status != LS_INTERNAL) {

@@ -12,9 +12,10 @@ typedef struct {
   ls_path *owned[LS_MAX_PATHS];
   int n_owned;
   /* of those in a child process */
-  bool isolate;       /* this build's own too */
-  double timeout;     /* seconds a call */
-  int64_t memory_mib; /* 0: no limit */
+  bool isolate;        /* this build's own too */
+  double timeout;      /* seconds a call */
+  int64_t memory_mib;  /* 0: no limit */
+  const char *limited; /* "--timeout" or "--memory", which was given; NULL: neither was */
 } ls_path_list;
 
 enum { LS_DEFAULT_TIMEOUT = 120, LS_MAX_TIMEOUT = 1000000 };

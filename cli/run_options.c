@@ -52,10 +52,12 @@ ls_status ls_run_option(int option, ls_verify_options *verify, ls_path_list *lis
     case LS_OPT_TIMEOUT:
       LS_TRY(number(repeat, "timeout", 1, LS_MAX_TIMEOUT, &value));
       list->timeout = (double)value;
+      list->limited = "--timeout";
       break;
     case LS_OPT_MEMORY:
       LS_TRY(number(repeat, "memory", 1, INT32_MAX, &value));
       list->memory_mib = value;
+      list->limited = "--memory";
       break;
     default:
       *taken = false;

@@ -181,9 +181,13 @@ static ls_status list_steps(bisection *b, ls_error *err) {
 ls_status ls_bisect_fixture(const char *file, const ls_verify_options *options, ls_report **report, ls_error *err) {
   bisection b = {.file = file, .options = options, .found = {.failing_step = -1, .origin_step = -1}};
   *report = NULL;
-  ls_status status = ls_fixture_probe(file, NULL) == LS_OK ? list_steps(&b, NULL) : LS_BAD_FIXTURE;
+  ls_error why = {LS_OK, ""};
+  ls_status status = ls_fixture_probe(file, &why);
+  if (status == LS_OK) status = list_steps(&b, &why);
   if (status == LS_OK) {
     status = search(&b, report, err);
+  } else if (status == LS_INTERNAL) { /* not the file's fault, and a second try may succeed: it would be no bisection */
+    ls_fail(err, status, "%s", why.text);
   } else { /* the session says what is wrong with it */
     ls_report_hit hit;
     status = run(&b, options, report, &hit, err);

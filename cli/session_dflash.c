@@ -62,7 +62,7 @@ static ls_status dflash_written(session *v, step_run *s, ls_error *err) {
 static void explain_ring(session *v, const step_run *s, const ls_stage *stage, int a, int b, ls_mode mode, const ls_tensor *ta,
                          const ls_tensor *tb, ls_result *result) {
   const int64_t layer = result->has_worst && result->worst_ndim == 3 ? result->worst_index[0] : 0;
-  if (ta == NULL || ta->ndim != 3 || !ls_tensor_same_shape(ta, tb)) return;
+  if (ta == NULL || tb == NULL || ta->ndim != 3 || /* a digest holds none */ !ls_tensor_same_shape(ta, tb)) return;
   const ls_tensor va = ls_tensor_slice(ta, 0, layer, 1), vb = ls_tensor_slice(tb, 0, layer, 1);
   double squares = 0;
   for (int64_t i = 0; i < ls_tensor_count(&va); i++) squares += ls_tensor_get(&va, i) * ls_tensor_get(&va, i);

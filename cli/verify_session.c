@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_shortage.h"
 #include "session_internal.h"
 
 static void step_run_free(step_run *s) {
@@ -316,7 +317,8 @@ static ls_status verify_step(session *v, int64_t i, ls_error *err) {
   LS_TRY_OUT(run_paths(v, &s, err));
   if (v->options->record != NULL) {
     LS_TRY_OUT(session_record_step(v, &s, err));
-    status = move_on(v, &s, err);
+    LS_TRY_OUT(move_on(v, &s, err));
+    LS_TRY_OUT(ls_shortage_check("what was found of a step", err));
     goto out;
   }
   LS_TRY_OUT(v->hooks->remember(v, &s, err));
@@ -333,6 +335,7 @@ static ls_status verify_step(session *v, int64_t i, ls_error *err) {
   }
   LS_TRY_OUT(move_on(v, &s, err));
   session_remember_earlier(v, &s);
+  LS_TRY_OUT(ls_shortage_check("what was found of a step", err));
 out:
   step_run_free(&s);
   return status;

@@ -18,6 +18,12 @@ function(lockstep_warnings target)
       $<$<COMPILE_LANGUAGE:C,CXX>:-Wno-array-bounds -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-format-truncation>)
     target_link_options(${target} PUBLIC -fsanitize=address,undefined)
   endif()
+  if(LOCKSTEP_FUZZERS) # C alone: the emulator's C++ is gcc's
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:C>:-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer>)
+    target_compile_definitions(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:__SANITIZE_ADDRESS__=1>) # gcc says so by itself
+    target_link_options(${target} PUBLIC -fsanitize=address,undefined)
+  endif()
   if(LOCKSTEP_COVERAGE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:--coverage -fprofile-update=atomic>)
     target_link_options(${target} PUBLIC --coverage -Wl,--wrap=_exit) # cmake/coverage_exit.c

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_shortage.h"
 #include "compare_choice.h"
 
 typedef struct {
@@ -34,10 +35,10 @@ static void query_free(query *q) {
 
 static bool query_make(query *q, const job *j, ls_choice_tally *tally) {
   const size_t n = (size_t)(j->rule->n / j->blocks->block + 1);
-  *q = (query){.j = j, .tally = tally, .mark = malloc(n)};
+  *q = (query){.j = j, .tally = tally, .mark = ls_shortage_unless(malloc(n))};
   bool ok = q->mark != NULL;
   for (int s = 0; s < 2 && ok; s++) {
-    q->rank[s] = malloc(n * sizeof *q->rank[s]);
+    q->rank[s] = ls_shortage_unless(malloc(n * sizeof *q->rank[s]));
     ok = q->rank[s] != NULL;
   }
   if (!ok) query_free(q);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_shortage.h"
 #include "compare_choice.h"
 
 typedef struct {
@@ -39,8 +40,8 @@ void ls_selection_view(ls_choice_view *view, const ls_selection *a, const ls_sel
   const ls_selection *const side[2] = {a, b};
   memset(view, 0, sizeof *view);
   if (row < 0 || row >= rule->m || rule->n == 0 || rule->k == 0 || !a->score || !b->score || !a->idx || !b->idx) return;
-  ranked *order = malloc((size_t)rule->n * sizeof *order);
-  uint8_t *chosen = calloc((size_t)rule->n, 1);
+  ranked *order = ls_shortage_unless(malloc((size_t)rule->n * sizeof *order));
+  uint8_t *chosen = ls_shortage_unless(calloc((size_t)rule->n, 1));
   if (!order || !chosen) goto out; /* the report is then without this view */
 
   view->row = row, view->k = rule->k;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_shortage.h"
 #include "compare_choice.h"
 
 /* What is wrong with an entry. */
@@ -43,11 +44,11 @@ static void query_free(query *q) {
 static bool query_make(query *q, const job *j) {
   const ls_select_rule *r = j->rule;
   *q = (query){.j = j};
-  q->mark = malloc((size_t)r->n + 1);
+  q->mark = ls_shortage_unless(malloc((size_t)r->n + 1));
   bool ok = q->mark != NULL;
   for (int s = 0; s < 2 && ok && j->side[s]; s++) {
-    q->rank[s] = malloc((size_t)r->n * sizeof *q->rank[s] + 1);
-    q->cause[s] = malloc((size_t)r->k + 1);
+    q->rank[s] = ls_shortage_unless(malloc((size_t)r->n * sizeof *q->rank[s] + 1));
+    q->cause[s] = ls_shortage_unless(malloc((size_t)r->k + 1));
     ok = q->rank[s] && q->cause[s];
   }
   if (!ok) query_free(q);

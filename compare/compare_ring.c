@@ -8,6 +8,7 @@
 #include "../core/ls_numeric.h"
 #include "../core/ls_parallel.h"
 #include "../core/ls_ring.h"
+#include "../core/ls_shortage.h"
 #include "compare_tally.h"
 
 /* Memory for rows that no slot should hold any more. Rows that slots should hold are always kept. */
@@ -74,8 +75,8 @@ ls_status ls_ring_history_new(ls_ring_history **history, int64_t layers, int64_t
     return ls_fail(err, LS_INTERNAL, "ring history: bad shape [%lld, %lld, %lld]", (long long)layers, (long long)capacity,
                    (long long)kv_dim);
   }
-  ls_ring_history *h = calloc(1, sizeof *h);
-  seen_row **live = calloc((size_t)capacity, sizeof *live);
+  ls_ring_history *h = ls_shortage_unless(calloc(1, sizeof *h));
+  seen_row **live = ls_shortage_unless(calloc((size_t)capacity, sizeof *live));
   if (!h || !live) {
     free(h);
     free(live);
@@ -140,17 +141,17 @@ static void copy_row(void *dst, const ls_tensor *t, int64_t r) {
 static ls_status keep_row(ls_ring_history *h, int64_t step, const char *kind, int64_t position, int64_t r, const ls_tensor *const value[2],
                           const ls_tensor *const bound[2], ls_error *err) {
   size_t elements = (size_t)(h->layers * h->kv_dim);
-  seen_row *row = calloc(1, sizeof *row);
+  seen_row *row = ls_shortage_unless(calloc(1, sizeof *row));
   bool ok = row != NULL;
   for (int i = 0; ok && i < 2; i++) {
     if (!value[i]) continue;
     size_t bytes = elements * ls_dtype_size(value[i]->dtype);
     row->dtype[i] = value[i]->dtype;
-    row->data[i] = malloc(bytes);
+    row->data[i] = ls_shortage_unless(malloc(bytes));
     row->bytes += bytes;
     ok = row->data[i] != NULL;
     if (ok && bound[i]) {
-      row->bound[i] = malloc(elements * sizeof(float));
+      row->bound[i] = ls_shortage_unless(malloc(elements * sizeof(float)));
       row->bytes += elements * sizeof(float);
       ok = row->bound[i] != NULL;
     }
@@ -242,7 +243,7 @@ ls_status ls_ring_history_intermediate(ls_ring_history *history, const char *sta
     return ls_fail(err, LS_INTERNAL, "ring history: more than %d stages", MAX_INTERMEDIATES);
   int64_t skipped = all->dim[1] > history->capacity ? all->dim[1] - history->capacity : 0;
   ls_tensor last = ls_tensor_slice(all, 1, skipped, all->dim[1] - skipped);
-  void *data = malloc(ls_tensor_bytes(&last) + 1);
+  void *data = ls_shortage_unless(malloc(ls_tensor_bytes(&last) + 1));
   if (!data) return ls_fail(err, LS_INTERNAL, "ring history: out of memory for %zu bytes of %s", ls_tensor_bytes(&last), stage);
   intermediate *kept = &history->intermediates[history->n_intermediates];
   *kept = (intermediate){stage, base + skipped, ls_tensor_make(last.dtype, 3, last.dim, data)};
@@ -349,7 +350,7 @@ static void step_text(char *buf, size_t size, int64_t step) {
 static void describe(note_text note, const ls_ring_history *h, const char *place, int64_t slot, int64_t layer, int is_v,
                      const seen_row *expected, const ls_line *b) {
   char step[48], expected_step[48];
-  double *value = malloc((size_t)h->kv_dim * sizeof *value);
+  double *value = ls_shortage_unless(malloc((size_t)h->kv_dim * sizeof *value));
   if (!value) {
     say(note, "%s is wrong", place);
     return;
@@ -549,7 +550,7 @@ static ls_slot_status status_of(const work *w, int64_t slot, int64_t layer, int6
   const ls_ring_history *h = w->h;
   const seen_row *expected = h->live[slot];
   const ls_line b = ls_line_of(w->b, (layer * h->capacity + slot) * h->kv_dim);
-  double *value = malloc((size_t)h->kv_dim * sizeof *value), square = 0;
+  double *value = ls_shortage_unless(malloc((size_t)h->kv_dim * sizeof *value)), square = 0;
   for (int64_t i = 0; value && i < h->kv_dim; i++) {
     value[i] = ls_line_get(&b, i);
     square += value[i] * value[i];
@@ -636,7 +637,7 @@ static void judge_ring(ls_result *result, ls_ring_view *view, const ls_ring_hist
   int64_t pairs = history->layers * history->capacity;
   work w = {.h = history, .rule = {.type = type}, .steps = stage->steps > 0 ? stage->steps : stage->is_ring, .is_v = is_v, .a = a, .b = b};
   w.only_base = only_base, w.only_rows = only_rows < history->capacity ? only_rows : history->capacity;
-  w.wrong = calloc((size_t)pairs, 1);
+  w.wrong = ls_shortage_unless(calloc((size_t)pairs, 1));
   if (!w.wrong) {
     result->verdict = LS_FAIL;
     snprintf(result->note, sizeof result->note, "out of memory for %lld slots", (long long)pairs);

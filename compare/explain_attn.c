@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../core/ls_numeric.h"
+#include "../core/ls_shortage.h"
 #include "../layers/bound_rows.h"
 #include "explain_internal.h"
 
@@ -281,8 +282,8 @@ void ls_explain_attention(const ls_subject *s, ls_best *best) {
   ls_bound_args args = *s->args->step;
   args.carries = NULL, args.state_bounds = NULL; /* values alone */
   ls_error err = {LS_OK, ""};
-  float *row = malloc((size_t)t.width * sizeof *row + 1);
-  double *numbers = malloc((size_t)(t.entries + t.width) * sizeof *numbers + 1);
+  float *row = ls_shortage_unless(malloc((size_t)t.width * sizeof *row + 1));
+  double *numbers = ls_shortage_unless(malloc((size_t)(t.entries + t.width) * sizeof *numbers + 1));
   if (row != NULL && numbers != NULL && ls_bound_rows_a(&t.a, &args, NULL, &err) == LS_OK &&
       ls_bound_rows_b(&t.b, &args, NULL, &err) == LS_OK) {
     t.row = row, t.score = numbers, t.y = numbers + t.entries;

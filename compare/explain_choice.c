@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_shortage.h"
 #include "../layers/ls_attn.h"
 #include "explain_internal.h"
 
@@ -41,8 +42,8 @@ static bool lists_open(lists *l, const ls_explain_args *args) {
   *l = (lists){.m = a->dim[0], .k = a->dim[1]};
   const int64_t n = l->m * l->k;
   if (n == 0 || n > LS_EXPLAIN_MOST) return false;
-  l->a = malloc((size_t)n * 2 * sizeof *l->a);
-  l->differs = calloc((size_t)l->m, 1);
+  l->a = ls_shortage_unless(malloc((size_t)n * 2 * sizeof *l->a));
+  l->differs = ls_shortage_unless(calloc((size_t)l->m, 1));
   if (l->a == NULL || l->differs == NULL) return false;
   l->b = l->a + n;
   for (int64_t i = 0; i < n; i++) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_shortage.h"
 #include "compare_tally.h"
 #include "explain_internal.h"
 
@@ -66,7 +67,7 @@ static void ring_span(const ls_subject *s, int64_t *first, int64_t *length) {
 
 /* Heads and channels that fail in any row. */
 static bool columns_of(const ls_subject *s, index_set *heads, index_set *channels) {
-  uint8_t *in = calloc((size_t)(s->cells + s->cell), 1);
+  uint8_t *in = ls_shortage_unless(calloc((size_t)(s->cells + s->cell), 1));
   if (in == NULL) return false;
   for (int64_t i = 0; i < s->rows * s->width; i++) {
     if (s->at[i] != LS_AT_FAILS) continue;

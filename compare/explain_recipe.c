@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../core/ls_numeric.h"
+#include "../core/ls_shortage.h"
 #include "../layers/bound_attn_v41.h"
 #include "../layers/bound_common.h"
 #include "../layers/bound_grid.h"
@@ -155,7 +156,7 @@ bool ls_recipe_apply(const ls_recipe *recipe, const ls_subject *s, int64_t row, 
     if (weight == NULL || ls_tensor_count(weight) != recipe->width) return false;
     norm_row(recipe, (double)(float)(a != NULL ? a->norm_eps : config->dflash.rms_eps), weight, y, s->width);
   } else if (recipe->by == LS_MADE_BY_ROPE) {
-    float *freq = malloc((size_t)(recipe->turned / 2) * sizeof *freq + 1);
+    float *freq = ls_shortage_unless(malloc((size_t)(recipe->turned / 2) * sizeof *freq + 1));
     if (freq == NULL) return false;
     ls_recipe_freq(freq, recipe, s);
     rope_row(recipe, freq, ls_subject_position(s, row), y, s->width);

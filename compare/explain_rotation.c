@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../core/ls_numeric.h"
+#include "../core/ls_shortage.h"
 #include "../layers/bound_attn_v41.h"
 #include "../layers/bound_common.h"
 #include "explain_internal.h"
@@ -123,7 +124,7 @@ static bool is_met(rotation_try *t, const ls_subject *s, rotation how, double tr
 
 /* The smallest shift that the row with most to show is met by, looked for nearest first; 0: none. */
 static int64_t find_shift(rotation_try *t, const ls_subject *s, int64_t row, int64_t most) {
-  float *y = malloc((size_t)s->width * 2 * sizeof *y);
+  float *y = ls_shortage_unless(malloc((size_t)s->width * 2 * sizeof *y));
   int64_t found = 0;
   if (y == NULL) return 0;
   float *rest = y + s->width;
@@ -237,7 +238,7 @@ static void other_frequencies(rotation_try *t, const ls_subject *s, ls_best *bes
   const ls_attn_config *a = ls_subject_attn(s);
   const ls_recipe *r = &t->chain[0];
   const float *own = t->freq;
-  float *freq = malloc((size_t)(r->turned / 2) * sizeof *freq + 1);
+  float *freq = ls_shortage_unless(malloc((size_t)(r->turned / 2) * sizeof *freq + 1));
   const bool compressed = a != NULL && a->compress_ratio[s->args->step->step->layer] > 0;
   const double theta = a == NULL ? s->args->step->config->dflash.rope_theta : compressed ? a->compress_rope_theta : a->rope_theta;
   ls_fit fit;
@@ -296,7 +297,7 @@ void ls_explain_rotation(const ls_subject *s, ls_best *best) {
   rotation_try t = {.n = 0};
   t.n = ls_recipe_chain(t.chain, s, LS_MADE_BY_ROPE);
   if (t.n == 0 || !ls_subject_stage(&t.input, s, t.chain[0].input, s->rows) || t.input.dim[1] != s->width) return;
-  float *freq = malloc((size_t)(t.chain[0].turned / 2) * sizeof *freq + 1);
+  float *freq = ls_shortage_unless(malloc((size_t)(t.chain[0].turned / 2) * sizeof *freq + 1));
   if (freq == NULL) return;
   ls_recipe_freq(freq, &t.chain[0], s);
   t.freq = freq;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../core/ls_numeric.h"
+#include "../core/ls_shortage.h"
 #include "../layers/bound_common.h"
 #include "compare_tally.h"
 #include "explain_internal.h"
@@ -49,8 +50,8 @@ bool ls_subject_open(ls_subject *s, const ls_explain_args *args) {
   const int64_t head = c->stage != NULL && c->stage->head_dim_field != 0 ? c->names.head_dim : 0;
   s->cell = head > 0 && s->width % head == 0 ? head : s->width;
   s->cells = s->width / s->cell;
-  s->a = calloc((size_t)count, 3 * sizeof *s->a);
-  s->at = calloc((size_t)count + (size_t)(s->rows * (s->cells + 1)), 1);
+  s->a = ls_shortage_unless(calloc((size_t)count, 3 * sizeof *s->a));
+  s->at = ls_shortage_unless(calloc((size_t)count + (size_t)(s->rows * (s->cells + 1)), 1));
   if (s->a == NULL || s->at == NULL) {
     ls_subject_close(s);
     return false;
@@ -149,7 +150,7 @@ double ls_fit_share(const ls_fit *fit) { return fit->checked > 0 ? (double)fit->
 
 bool ls_fit_rows(ls_fit *fit, const ls_subject *s, ls_predict_fn *predict, void *arg, double tries) {
   *fit = (ls_fit){.tries = tries};
-  float *y = malloc((size_t)s->width * 2 * sizeof *y);
+  float *y = ls_shortage_unless(malloc((size_t)s->width * 2 * sizeof *y));
   if (y == NULL) return false;
   float *rest = y + s->width;
   const int64_t spare = s->failing / 100;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../core/ls_numeric.h"
+#include "../core/ls_shortage.h"
 #include "explain_internal.h"
 
 static const char *axis_of(const ls_subject *s) {
@@ -137,7 +138,7 @@ static bool row_matches(const ls_subject *s, int64_t row, int64_t from) {
  * many, or memory does not suffice. row_fails is to be freed. */
 static bool without_ends(ls_subject *inner, const ls_subject *s, int64_t shift) {
   *inner = *s;
-  inner->row_fails = malloc((size_t)s->rows);
+  inner->row_fails = ls_shortage_unless(malloc((size_t)s->rows));
   if (inner->row_fails == NULL) return false;
   memcpy(inner->row_fails, s->row_fails, (size_t)s->rows);
   for (int64_t row = 0; row < s->rows; row++) {
@@ -175,7 +176,7 @@ static void scattered_rows(const ls_subject *s, double tries, ls_best *best) {
   size_t used = 0;
   ls_fit fit;
   if (s->rows > MOST || s->rows_failing < 2) return;
-  arg.of_row = malloc((size_t)s->rows * sizeof *arg.of_row);
+  arg.of_row = ls_shortage_unless(malloc((size_t)s->rows * sizeof *arg.of_row));
   if (arg.of_row == NULL) return;
   bool all = true;
   for (int64_t row = 0, named = 0; row < s->rows && all; row++) {

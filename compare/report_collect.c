@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_shortage.h"
 #include "report_model.h"
 
 /* ---- collecting ---- */
@@ -13,7 +14,7 @@ void *report_grow(void *array, int *n, int *room, size_t size) {
   memcpy(&items, array, sizeof items);
   if (*n == *room) {
     int larger = *room > 0 ? 2 * *room : 8;
-    char *moved = realloc(items, (size_t)larger * size);
+    char *moved = ls_shortage_unless(realloc(items, (size_t)larger * size));
     if (!moved) return NULL; /* the array stays its owner's */
     items = moved;
     memcpy(array, &items, sizeof items);
@@ -29,7 +30,7 @@ static ls_status no_memory(ls_error *err) { return ls_fail(err, LS_INTERNAL, "re
 
 /* A copy for one line of a terminal: what comes from a file must not bring control characters along. */
 static char *copy_line(const char *text) {
-  char *copy = strdup(text ? text : "");
+  char *copy = ls_shortage_unless(strdup(text ? text : ""));
   for (char *c = copy; c && *c; c++) {
     if ((unsigned char)*c < 0x20 || *c == 0x7F) *c = '?';
   }
@@ -37,7 +38,7 @@ static char *copy_line(const char *text) {
 }
 
 ls_status ls_report_new(ls_report **report, ls_error *err) {
-  *report = calloc(1, sizeof **report);
+  *report = ls_shortage_unless(calloc(1, sizeof **report));
   return *report ? LS_OK : no_memory(err);
 }
 
@@ -72,10 +73,15 @@ ls_status ls_report_file(ls_report *report, const char *file, const char *title,
     f->act = config->act;
     ls_config_text(config_text, sizeof config_text, config);
   }
-  f->file = strdup(file);
+  f->file = ls_shortage_unless(strdup(file));
   f->title = copy_line(title);
   f->config_text = copy_line(config_text);
-  return f->file && f->title && f->config_text ? LS_OK : no_memory(err);
+  if (f->file && f->title && f->config_text) return LS_OK;
+  free(f->file); /* a section without a name is none */
+  free(f->title);
+  free(f->config_text);
+  report->n_files--;
+  return no_memory(err);
 }
 
 /* The open section; NULL, with the error recorded, before the first. */
@@ -92,7 +98,9 @@ ls_status ls_report_path(ls_report *report, const char *path, const char *descri
   if (!p) return no_memory(err);
   snprintf(p->name, sizeof p->name, "%s", path);
   p->description = copy_line(description);
-  return p->description ? LS_OK : no_memory(err);
+  if (p->description) return LS_OK;
+  file->n_paths--;
+  return no_memory(err);
 }
 
 static ls_status add(report_tally *tally, int64_t step, const ls_result *result, ls_error *err) {
@@ -198,7 +206,9 @@ ls_status ls_report_note(ls_report *report, const char *line, ls_error *err) {
   char **note = report_grow(&file->note, &file->n_notes, &file->notes_room, sizeof *note);
   if (!note) return no_memory(err);
   *note = copy_line(line);
-  return *note ? LS_OK : no_memory(err);
+  if (*note) return LS_OK;
+  file->n_notes--;
+  return no_memory(err);
 }
 
 /* ---- names ---- */
@@ -430,7 +440,7 @@ static int by_time(const void *left, const void *right) {
 
 ls_status report_findings(report_finding **list, int *n, const report_file *file, const ls_report_options *options, ls_error *err) {
   *n = 0;
-  *list = calloc((size_t)file->n_entries + 1, sizeof **list);
+  *list = ls_shortage_unless(calloc((size_t)file->n_entries + 1, sizeof **list));
   if (!*list) return no_memory(err);
   for (int i = 0; i < file->n_entries; i++) {
     const report_entry *e = &file->entry[i], *other = other_mode(file, e);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_shortage.h"
 #include "report_model.h"
 
 enum { KEPT_FAILING = 24, KEPT_PASSING = 10 };
@@ -66,7 +67,7 @@ ls_status ls_report_detail(ls_report *report, int64_t step, const char *stage, i
   if (!proves || (!is_special(detail) && detail->map.width == 0)) return LS_OK;
   report_detail *to = failed(result) ? place_of_failing(file, stage, sub, pair, mode) : place_of_passing(file, stage, mode, result, detail);
   if (!to) return LS_OK;
-  if (!to->detail) to->detail = malloc(sizeof *to->detail);
+  if (!to->detail) to->detail = ls_shortage_unless(malloc(sizeof *to->detail));
   if (!to->detail) {
     file->n_details--; /* it was the last one, new */
     return ls_fail(err, LS_INTERNAL, "report: out of memory");

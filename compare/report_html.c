@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "../core/ls_shortage.h"
 #include "report_html.h"
 
 enum { MOST_FINDINGS = 40, OPEN_PANELS = 4 };
@@ -220,7 +221,8 @@ static void put_absent(FILE *out, const report_file *file, const bool *absent) {
 static void put_table(FILE *out, const report_file *file) {
   if (file->n_entries == 0) return;
   const int orders = (file->layer ? file->layer->n_stages : 0) + 1;
-  bool *done = calloc((size_t)file->n_entries, sizeof *done), *absent = calloc((size_t)file->n_entries, sizeof *absent);
+  bool *done = ls_shortage_unless(calloc((size_t)file->n_entries, sizeof *done)),
+       *absent = ls_shortage_unless(calloc((size_t)file->n_entries, sizeof *absent));
   fprintf(out,
           "<h3>Stages</h3>\n<p class=\"hint\">A bar is the share of the bound in use: light the most, dark what all but one in a thousand "
           "elements stay within.</p>\n<table class=\"stages\"><thead><tr><th>stage</th><th>pair</th><th>isolated</th><th>cascaded</th></tr>"
@@ -284,7 +286,7 @@ static int by_weight(const void *left, const void *right) {
 
 static ls_status put_panels(FILE *out, const report_file *file, const ls_report_options *options, ls_error *err) {
   if (file->n_details == 0) return LS_OK;
-  report_detail *list = malloc((size_t)file->n_details * sizeof *list);
+  report_detail *list = ls_shortage_unless(malloc((size_t)file->n_details * sizeof *list));
   if (!list) return ls_fail(err, LS_INTERNAL, "report: out of memory");
   memcpy(list, file->detail, (size_t)file->n_details * sizeof *list);
   qsort(list, (size_t)file->n_details, sizeof *list, by_weight);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_shortage.h"
 #include "ls_fuzz_report.h"
 #include "ls_merge.h"
 #include "report_model.h"
@@ -15,7 +16,7 @@ enum { FORMAT_VERSION = 1 };
 static json_t *text_json(const char *text) {
   json_t *j = json_string(text);
   if (j) return j;
-  char *plain = strdup(text);
+  char *plain = ls_shortage_unless(strdup(text));
   for (char *c = plain; c && *c; c++) {
     if ((unsigned char)*c >= 0x80) *c = '?';
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "../core/ls_output.h"
+#include "../core/ls_shortage.h"
 #include "report_model.h"
 
 ls_status report_write(const char *file, bool (*write)(FILE *out, void *arg), void *arg, ls_error *err) {
@@ -14,7 +15,7 @@ ls_status report_write(const char *file, bool (*write)(FILE *out, void *arg), vo
   ls_status status;
   LS_TRY_OUT(ls_output_target(&target, &through, file, err));
   size_t size = strlen(target) + 32;
-  temporary = malloc(size);
+  temporary = ls_shortage_unless(malloc(size));
   if (!temporary) {
     status = ls_fail(err, LS_INTERNAL, "report: out of memory");
     goto out;
@@ -22,14 +23,15 @@ ls_status report_write(const char *file, bool (*write)(FILE *out, void *arg), vo
   snprintf(temporary, size, "%s.%ld.tmp", target, (long)getpid());
   FILE *out = fopen(through ? target : temporary, "w");
   if (!out) {
-    status = ls_fail(err, LS_USAGE, "%s: cannot be written: %s", file, strerror(errno));
+    status = ls_fail(err, errno == ENOMEM ? LS_INTERNAL : LS_USAGE, "%s: cannot be written: %s", file, strerror(errno));
     goto out;
   }
   bool ok = write(out, arg);
+  const bool short_of_memory = ls_shortage_take(); /* a line of it may be missing */
   ok = fflush(out) == 0 && ok && !ferror(out);
   ok = fclose(out) == 0 && ok;
-  if (!ok || (!through && rename(temporary, target) != 0)) {
-    status = ls_fail(err, LS_INTERNAL, "%s: could not be written: %s", file, strerror(errno));
+  if (!ok || short_of_memory || (!through && rename(temporary, target) != 0)) {
+    status = ls_fail(err, LS_INTERNAL, "%s: could not be written: %s", file, strerror(short_of_memory ? ENOMEM : errno));
     if (!through) unlink(temporary);
   }
 out:
@@ -53,7 +55,7 @@ static int character(const unsigned char *c) {
 }
 
 char *report_clean(const char *text) {
-  char *copy = strdup(text);
+  char *copy = ls_shortage_unless(strdup(text));
   for (unsigned char *c = (unsigned char *)copy; c && *c;) {
     const int length = character(c);
     if (length == 0) *c = '?';

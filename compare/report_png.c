@@ -2,13 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_shortage.h"
 #include "report_html.h"
 
 enum { MOST_COLOURS = 16 };
 
 static char *base64(const uint8_t *bytes, size_t n) {
   static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  char *text = malloc((n + 2) / 3 * 4 + 1), *to = text;
+  char *text = ls_shortage_unless(malloc((n + 2) / 3 * 4 + 1)), *to = text;
   for (size_t i = 0; text && i < n; i += 3) {
     const uint32_t left = (uint32_t)(n - i),
                    group = (uint32_t)bytes[i] << 16 | (left > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) | (left > 2 ? bytes[i + 2] : 0);
@@ -35,7 +36,7 @@ char *report_png_base64(const uint8_t *cells, int across, int down, const uint32
   png_alloc_size_t size = 0;
   char *text = NULL;
   if (!png_image_write_to_memory(&image, NULL, &size, 0, cells, across, map)) return NULL;
-  uint8_t *bytes = malloc(size);
+  uint8_t *bytes = ls_shortage_unless(malloc(size));
   if (bytes && png_image_write_to_memory(&image, bytes, &size, 0, cells, across, map)) text = base64(bytes, size);
   free(bytes);
   return text;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_shortage.h"
 #include "report_numbers.h"
 
 enum { DETAIL_BLOCKS = 5, DEFAULT_WIDTH = 120 };
@@ -250,7 +251,7 @@ static void put_table(const printer *p, const report_file *file, const report_fi
   /* lines in the order of computation, then of the pairs */
   int last_order = -1;
   int stages = (file->layer ? file->layer->n_stages : 0) + 1;
-  bool *done = calloc((size_t)file->n_entries + 1, sizeof *done);
+  bool *done = ls_shortage_unless(calloc((size_t)file->n_entries + 1, sizeof *done));
   for (int order = 0; done && order < stages; order++) {
     for (int i = 0; i < file->n_entries; i++) {
       const report_entry *e = &file->entry[i];

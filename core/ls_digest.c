@@ -7,14 +7,15 @@
 #include <xxhash.h>
 
 #include "ls_random.h"
+#include "ls_shortage.h"
 
 enum { MAX_NAME = 128 };
 
 uint64_t ls_hash_bytes(const void *bytes, size_t n, uint64_t seed) { return XXH3_64bits_withSeed(bytes, n, seed); }
 
 ls_status ls_digest_scratch_new(ls_digest_scratch *scratch, int64_t width, ls_error *err) {
-  scratch->bits = malloc((size_t)width * sizeof(double) + 1);
-  scratch->wide = malloc((size_t)width * sizeof(double) + 1);
+  scratch->bits = ls_shortage_unless(malloc((size_t)width * sizeof(double) + 1));
+  scratch->wide = ls_shortage_unless(malloc((size_t)width * sizeof(double) + 1));
   if (scratch->bits != NULL && scratch->wide != NULL) return LS_OK;
   ls_digest_scratch_free(scratch);
   return ls_fail(err, LS_INTERNAL, "out of memory for the digest of a row of %lld", (long long)width);
@@ -122,7 +123,7 @@ ls_status ls_hash_trace(uint64_t *hash, const ls_trace *trace, bool (*skip)(cons
     uint64_t one = ls_hash_bytes(r->name, strlen(r->name), 0);
     one = ls_hash_bytes(r->t.dim, sizeof r->t.dim, one);
     const int64_t count = ls_tensor_count(&r->t), width = r->t.ndim > 0 ? r->t.dim[r->t.ndim - 1] : 1, flat[] = {width};
-    double *wide = malloc((size_t)width * sizeof *wide + 1);
+    double *wide = ls_shortage_unless(malloc((size_t)width * sizeof *wide + 1));
     if (wide == NULL) return ls_fail(err, LS_INTERNAL, "out of memory for the hash of %s", r->name);
     for (int64_t at = 0; at < count; at += width) {
       ls_tensor row =

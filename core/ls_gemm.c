@@ -20,6 +20,7 @@
 #include "ls_gemm_internal.h"
 #include "ls_parallel.h"
 #include "ls_random.h"
+#include "ls_shortage.h"
 
 enum { H = LS_GEMM_BLOCK_ROWS, P = LS_GEMM_BLOCK_CHANNELS, MANY_ROWS = 512, MANY_CHANNELS = 256, ALIGN = 64 };
 
@@ -62,7 +63,8 @@ typedef struct {
   char *last_piece; /* few rows: the last channels of w, zero-padded to [P, k], where n is no multiple of P */
 } product;
 
-static void *scratch(size_t bytes) { return aligned_alloc(ALIGN, (bytes + ALIGN - 1) / ALIGN * ALIGN); }
+/* NULL: the product is spoilt, and ls_shortage told. */
+static void *scratch(size_t bytes) { return ls_shortage_unless(aligned_alloc(ALIGN, (bytes + ALIGN - 1) / ALIGN * ALIGN)); }
 
 /* Copies rows of `width` elements to dense rows. */
 static void copy_rows(char *to, int64_t to_ld, const char *from, int64_t from_ld, int64_t rows, int64_t width, size_t size) {

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 static ls_status cannot(ls_error *err, const char *file, int why) {
-  return ls_fail(err, LS_USAGE, "%s: cannot be written: %s", *file != '\0' ? file : "(no name)", strerror(why));
+  return ls_fail(err, why == ENOMEM ? LS_INTERNAL : LS_USAGE, "%s: cannot be written: %s", *file != '\0' ? file : "(no name)",
+                 strerror(why));
 }
 
 /* The folder of a file that is not there yet, resolved, with its last part. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../core/ls_gemm.h"
+#include "../core/ls_shortage.h"
 #include "bound_common.h"
 #include "bound_grid.h"
 #include "bound_index_score.h"
@@ -220,8 +221,8 @@ static ls_status rope_stage(const ls_bound_args *args, ls_trace *bounds, const r
   const int64_t half = c->rope_head_dim / 2, still = r->width - c->rope_head_dim; /* elements that do not turn */
   ls_status status = LS_OK;
   ls_stage_values x = {0};
-  float *freq = malloc((size_t)half * sizeof *freq + 1);
-  double *turn = malloc((size_t)(2 * half) * sizeof *turn + 1);
+  float *freq = ls_shortage_unless(malloc((size_t)half * sizeof *freq + 1));
+  double *turn = ls_shortage_unless(malloc((size_t)(2 * half) * sizeof *turn + 1));
   ls_tensor bound;
   if (!freq || !turn) {
     status = ls_fail(err, LS_INTERNAL, "bound: out of memory");
@@ -336,7 +337,7 @@ static ls_status waiting_stage(const ls_bound_args *args, ls_trace *bounds, cons
   if (!x || !w) return LS_INTERNAL;
   ls_tensor bound;
   ls_status status = LS_OK;
-  double *total = malloc((size_t)c->head_dim * sizeof *total + 1);
+  double *total = ls_shortage_unless(malloc((size_t)c->head_dim * sizeof *total + 1));
   if (!total) return ls_fail(err, LS_INTERNAL, "bound: out of memory");
   LS_TRY_OUT(add_bound(bounds, stage, p.ratio, c->head_dim, &bound, err));
   for (int64_t slot = 0; slot < p.ratio; slot++) {
@@ -377,10 +378,11 @@ static ls_status read_pool_input(pool_input *in, const ls_bound_args *args, cons
       older > 0 ? ls_bound_find(args->before, "the state before the step", weight_name(full, args, state), older * n, err) : NULL;
   if (!x || !w || (older > 0 && !held)) return LS_INTERNAL;
   ls_status status = LS_OK;
-  float *xv = malloc((size_t)(made * c->dim) * sizeof *xv + 1), *wv = malloc((size_t)(n * c->dim) * sizeof *wv + 1);
-  float *y = malloc((size_t)(2 * made * n) * sizeof *y + 1);
-  in->value = malloc((size_t)(tokens * n) * sizeof *in->value + 1);
-  in->off = malloc((size_t)(tokens * n) * sizeof *in->off + 1);
+  float *xv = ls_shortage_unless(malloc((size_t)(made * c->dim) * sizeof *xv + 1)),
+        *wv = ls_shortage_unless(malloc((size_t)(n * c->dim) * sizeof *wv + 1));
+  float *y = ls_shortage_unless(malloc((size_t)(2 * made * n) * sizeof *y + 1));
+  in->value = ls_shortage_unless(malloc((size_t)(tokens * n) * sizeof *in->value + 1));
+  in->off = ls_shortage_unless(malloc((size_t)(tokens * n) * sizeof *in->off + 1));
   if (!xv || !wv || !y || !in->value || !in->off) {
     status = ls_fail(err, LS_INTERNAL, "bound: out of memory for %lld tokens", (ll)tokens);
     goto out;
@@ -413,7 +415,7 @@ ls_status ls_bound_attn_latent_pool(const ls_bound_args *args, ls_trace *bounds,
   if (p.g == 0) return LS_OK;
   ls_status status = LS_OK;
   pool_input kv = {0}, score = {0};
-  double *one = malloc((size_t)(4 * r) * sizeof *one); /* a channel of a group: k, s and what each may be off by */
+  double *one = ls_shortage_unless(malloc((size_t)(4 * r) * sizeof *one)); /* a channel of a group: k, s and what each may be off by */
   ls_tensor bound;
   if (!one) return ls_fail(err, LS_INTERNAL, "bound: out of memory");
   LS_TRY_OUT(read_pool_input(&kv, args, "kv_state", "compressor/wkv", err));
@@ -483,7 +485,7 @@ ls_status ls_bound_attn_sparse_o(const ls_bound_args *args, ls_trace *bounds, ls
   ls_stage_values q = {0};
   ls_bound_rows a = {0}, b = {0};
   ls_tensor bound;
-  double *sinks = malloc((size_t)c->n_heads * sizeof *sinks);
+  double *sinks = ls_shortage_unless(malloc((size_t)c->n_heads * sizeof *sinks));
   if (!sinks) return ls_fail(err, LS_INTERNAL, "bound: out of memory");
   ls_tensor_to_f64(sinks, sink);
   LS_TRY_OUT(ls_stage_values_read(&q, args, bounds, "q", p.m * c->q_dim, err));

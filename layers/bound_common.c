@@ -6,6 +6,7 @@
 #include "../core/ls_gemm.h"
 #include "../core/ls_numeric.h"
 #include "../core/ls_parallel.h"
+#include "../core/ls_shortage.h"
 
 const ls_tensor *ls_bound_find(const ls_trace *trace, const char *what, const char *name, int64_t elements, ls_error *err) {
   const ls_tensor *t = ls_trace_tensor(trace, name);
@@ -52,7 +53,7 @@ ls_status ls_stage_values_read(ls_stage_values *s, const ls_bound_args *args, co
     return ls_fail(err, LS_INTERNAL, "bound: %s: expected %lld elements, found %lld", stage, (long long)n,
                    (long long)ls_tensor_count(value));
   }
-  s->value = calloc((size_t)n + 1, 2 * sizeof(double));
+  s->value = ls_shortage_unless(calloc((size_t)n + 1, 2 * sizeof(double)));
   if (!s->value) return ls_fail(err, LS_INTERNAL, "bound: out of memory for %lld values of %s", (long long)n, stage);
   s->total = s->value + n;
   ls_tensor_to_f64(s->value, value);
@@ -79,7 +80,7 @@ typedef struct {
 static void gemm_piece(void *arg, int64_t i) {
   gemm_work *g = arg;
   int64_t first = i * PIECE, channels = g->n - first < PIECE ? g->n - first : PIECE;
-  float *w = malloc((size_t)(channels * g->k) * sizeof *w);
+  float *w = ls_shortage_unless(malloc((size_t)(channels * g->k) * sizeof *w));
   if (!w) {
     atomic_store(&g->out_of_memory, true);
     return;
@@ -100,8 +101,8 @@ ls_status ls_bound_gemm(const ls_tensor *bound, const ls_tensor *x, const ls_ten
   }
   double own = 4 * sqrt((double)k) * LS_UNIT;
   int64_t at_once = rows < ROWS_AT_ONCE ? rows : ROWS_AT_ONCE;
-  float *scaled = malloc((size_t)(at_once * k) * sizeof *scaled + 1);
-  double *rest = total ? malloc((size_t)(at_once * k) * sizeof *rest + 1) : NULL;
+  float *scaled = ls_shortage_unless(malloc((size_t)(at_once * k) * sizeof *scaled + 1));
+  double *rest = total ? ls_shortage_unless(malloc((size_t)(at_once * k) * sizeof *rest + 1)) : NULL;
   ls_status status = LS_OK;
   if (!scaled || (total && !rest)) {
     status = ls_fail(err, LS_INTERNAL, "bound: out of memory for [%lld, %lld] values", (long long)at_once, (long long)k);
@@ -150,7 +151,7 @@ static float scale_to_one(float *v, int64_t n) {
 ls_status ls_bound_gemm_sums(const ls_tensor *bound, const ls_tensor *x, const ls_tensor *w, ls_error *err) {
   LS_TRY(ls_bound_gemm(bound, x, NULL, w, err));
   const int64_t rows = bound->dim[0], n = bound->dim[1], k = w->dim[1], piece = (k + SUMS - 1) / SUMS;
-  float *v = malloc((size_t)((rows + n) * k + (2 + SUMS) * rows * n) * sizeof *v + 1);
+  float *v = ls_shortage_unless(malloc((size_t)((rows + n) * k + (2 + SUMS) * rows * n) * sizeof *v + 1));
   if (!v) return ls_fail(err, LS_INTERNAL, "bound: out of memory for the sums of [%lld, %lld]", (long long)rows, (long long)n);
   float *weights = v + rows * k, *part = weights + n * k, *sum = part + rows * n, *prefix = sum + rows * n;
   const ls_tensor some = ls_tensor_slice(x, 0, 0, rows);
@@ -221,7 +222,7 @@ ls_status ls_bound_norm_weight(double **w, const ls_trace *weights, const char *
   const ls_tensor *t = ls_bound_find(weights, "weights", name, n, err);
   if (!t) return LS_INTERNAL;
   if (ls_tensor_count(t) != n) return ls_fail(err, LS_INTERNAL, "bound: %s: expected %lld elements", name, (long long)n);
-  *w = malloc((size_t)n * sizeof **w + 1);
+  *w = ls_shortage_unless(malloc((size_t)n * sizeof **w + 1));
   if (!*w) return ls_fail(err, LS_INTERNAL, "bound: out of memory");
   ls_tensor_to_f64(*w, t);
   return LS_OK;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../core/ls_shortage.h"
 #include "bound_common.h"
 
 ls_status ls_bound_ctx_combined(const ls_bound_args *args, ls_trace *bounds, ls_error *err) {
@@ -104,8 +105,8 @@ ls_status ls_bound_k_rope(const ls_bound_args *args, ls_trace *bounds, ls_error 
   float *freq = NULL;
   ls_tensor bound;
   LS_TRY(ls_stage_values_read(&x, args, bounds, "k_norm", elements, err));
-  turn = malloc((size_t)(2 * half) * sizeof *turn + 1);
-  freq = malloc((size_t)half * sizeof *freq + 1);
+  turn = ls_shortage_unless(malloc((size_t)(2 * half) * sizeof *turn + 1));
+  freq = ls_shortage_unless(malloc((size_t)half * sizeof *freq + 1));
   if (!turn || !freq) {
     status = ls_fail(err, LS_INTERNAL, "bound: out of memory");
     goto out;

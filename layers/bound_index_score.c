@@ -7,6 +7,7 @@
 #include "../core/ls_gemm.h"
 #include "../core/ls_numeric.h"
 #include "../core/ls_parallel.h"
+#include "../core/ls_shortage.h"
 
 /* Keys a piece of work, and queries whose dot products with them are held at once. */
 enum { KEYS = 64, QUERIES = 8 };
@@ -81,8 +82,8 @@ static void score_piece(void *arg, int64_t piece) {
   const int64_t first = piece * KEYS, count = g->n - first < KEYS ? g->n - first : KEYS, width = g->width, heads = g->heads;
   const int64_t rows = QUERIES * heads; /* of q at once */
   const bool carried = g->keys->carried || g->q->carried;
-  float *block = malloc((size_t)(3 * KEYS * width + 3 * rows * width + 4 * rows * KEYS) * sizeof *block);
-  double *grains = malloc((size_t)(rows + KEYS) * sizeof *grains);
+  float *block = ls_shortage_unless(malloc((size_t)(3 * KEYS * width + 3 * rows * width + 4 * rows * KEYS) * sizeof *block));
+  double *grains = ls_shortage_unless(malloc((size_t)(rows + KEYS) * sizeof *grains));
   if (!block || !grains) {
     atomic_store(&g->out_of_memory, true);
     goto out;

@@ -6,6 +6,7 @@
 
 #include "../core/ls_gemm.h"
 #include "../core/ls_parallel.h"
+#include "../core/ls_shortage.h"
 
 typedef struct {
   float *bound;
@@ -37,7 +38,7 @@ static float *take(float **at, int64_t n) {
 
 static ls_status scratch_new(scratch *s, float **block, int64_t heads, int64_t width, int64_t n) {
   const int64_t floats = 7 * n * width + 2 * width + 3 * heads * width + 6 * heads * n + 5 * heads * width;
-  float *at = *block = malloc((size_t)floats * sizeof *at + 1);
+  float *at = *block = ls_shortage_unless(malloc((size_t)floats * sizeof *at + 1));
   if (!at) return LS_INTERNAL;
   s->row = take(&at, n * width), s->abs_row = take(&at, n * width), s->off = take(&at, n * width);
   s->row_t = take(&at, n * width), s->abs_t = take(&at, n * width), s->square_t = take(&at, n * width), s->off_t = take(&at, n * width);
@@ -155,7 +156,7 @@ static void sparse_query(void *arg, int64_t t) {
     return;
   }
   scores(g, &s, t, n);
-  head_off *off = malloc((size_t)heads * sizeof *off);
+  head_off *off = ls_shortage_unless(malloc((size_t)heads * sizeof *off));
   if (!off) {
     atomic_store(&g->out_of_memory, true);
     free(block);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_shortage.h"
+
 static const ls_layer *const known_layers[] = {&ls_layer_dflash_context_kv, &ls_layer_attn_v41};
 
 const ls_layer *ls_layer_find(const char *name) {
@@ -68,7 +70,7 @@ ls_status ls_spec_add(ls_spec_list *list, const char *name, int ndim, const int6
   if (ndim < 0 || ndim > LS_MAX_DIMS) return ls_fail(err, LS_INTERNAL, "tensor %s: rank %d, at most %d", name, ndim, LS_MAX_DIMS);
   if (list->n == list->room) {
     int room = list->room > 0 ? 2 * list->room : 16;
-    ls_tensor_spec *grown = realloc(list->spec, (size_t)room * sizeof *grown);
+    ls_tensor_spec *grown = ls_shortage_unless(realloc(list->spec, (size_t)room * sizeof *grown));
     if (grown == NULL) return ls_fail(err, LS_INTERNAL, "out of memory: %zu bytes for a list of tensors", (size_t)room * sizeof *grown);
     list->spec = grown;
     list->room = room;

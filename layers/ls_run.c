@@ -3,6 +3,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "../core/ls_shortage.h"
+
 static ls_status save(ls_run *run, ls_trace **state, ls_error *err) {
   LS_TRY(ls_trace_new(state, run->path->name, err));
   ls_status status = run->path->save(run->ctx, *state, err);
@@ -54,6 +56,10 @@ ls_status ls_run_step(ls_run *run, const ls_step *step, const ls_trace *from, co
   const double started = now();
   status = run->path->step(run->ctx, step, given, result->out, true, &result->why);
   result->seconds = now() - started;
+  if ((status == LS_OK || status == LS_REFUSED) && ls_shortage_take()) {
+    result->why = (ls_error){LS_OK, ""};
+    status = ls_fail(&result->why, LS_INTERNAL, "out of memory");
+  }
   if (status != LS_OK && status != LS_REFUSED) {
     ls_fail(err, status, "step %lld, path %s: %s", (long long)step->number, run->path->name, result->why.text);
     goto out;
@@ -85,6 +91,10 @@ ls_status ls_run_sequence(ls_run *run, const ls_step *const *steps, int n, const
   for (int i = 0; i < n && !*refused; i++) {
     ls_error why = {LS_OK, ""};
     ls_status status = run->path->step(run->ctx, steps[i], NULL, NULL, false, &why);
+    if ((status == LS_OK || status == LS_REFUSED) && ls_shortage_take()) {
+      why = (ls_error){LS_OK, ""};
+      status = ls_fail(&why, LS_INTERNAL, "out of memory");
+    }
     *refused = status == LS_REFUSED;
     if (status != LS_OK && status != LS_REFUSED)
       return ls_fail(err, status, "step %lld, path %s: %s", (long long)steps[i]->number, run->path->name, why.text);

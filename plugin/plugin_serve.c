@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../core/ls_parallel.h"
+#include "../core/ls_shortage.h"
 #include "ls_serve.h"
 #include "plugin_message.h"
 
@@ -47,9 +48,10 @@ static ls_status open_served(server *s, ls_error *err) {
 
 static ls_status serve_open(server *s, ls_error *err) {
   if (s->ctx != NULL || s->weights != NULL) return ls_fail(err, LS_INTERNAL, "opened twice");
-  const ls_status status = open_served(s, err);
+  ls_error why = {LS_OK, ""}; /* of the path's; what ends the serving is err's */
+  const ls_status status = open_served(s, &why);
   LS_TRY(ls_wire_status(&s->wire, err));
-  done(s, status, err);
+  done(s, status, &why);
   if (status == LS_OK) ls_wire_put_text(&s->wire, s->path->describe(s->ctx));
   return LS_OK;
 }
@@ -74,7 +76,11 @@ static ls_status serve_step(server *s, ls_error *err) {
   if (isolated) LS_TRY_OUT(read_new_trace(s, &given, "given", err));
   if (traced) LS_TRY_OUT(ls_trace_new(&out, s->path->name, err));
   ls_error why = {LS_OK, ""};
-  const ls_status stepped = s->path->step(s->ctx, &step, given, out, rings, &why);
+  ls_status stepped = s->path->step(s->ctx, &step, given, out, rings, &why);
+  if (ls_shortage_take()) {
+    why = (ls_error){LS_OK, ""};
+    stepped = ls_fail(&why, LS_INTERNAL, "out of memory in a step");
+  }
   done(s, stepped, &why);
   if ((stepped == LS_OK || stepped == LS_REFUSED) && traced) {
     put_kinds(s, &step);

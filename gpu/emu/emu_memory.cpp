@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include <deque>
+#include <list>
 #include <map>
 #include <mutex>
 #include <string>
@@ -38,7 +38,7 @@ struct buffer {
 struct {
   std::mutex lock;
   std::map<uintptr_t, buffer> by_map; /* key: map */
-  std::deque<uintptr_t> freed;
+  std::list<uintptr_t> freed;         /* a deque would want memory before main */
   size_t freed_bytes = 0;
 } memory;
 
