@@ -278,14 +278,24 @@ ls_status ls_bound_attn_o_rot(const ls_bound_args *args, ls_trace *bounds, ls_er
 
 /* ---- grids ---- */
 
+/* Elements of a rotation that do not turn are copied: nothing rounds them, so that what they are off by is what they were before it. Else a
+ * tie that goes the wrong way, a code apart, would pass in every one of them. width: of a head. */
+static void copies_round_nothing(ls_stage_values *x, const ls_tensor *rest, int64_t n, int64_t width, int64_t still) {
+  for (int64_t head = 0; head < n; head += width) {
+    for (int64_t i = head; i < head + still; i++) x->total[i] = ls_tensor_get(rest, i);
+  }
+}
+
 static ls_status grid_stage(const ls_bound_args *args, ls_trace *bounds, const char *stage, const char *input, ls_grid grid, int64_t rows,
-                            int64_t columns, ls_error *err) {
+                            int64_t columns, int64_t width, ls_error *err) {
   if (rows == 0) return LS_OK;
   const int64_t block = ls_grid_block(grid);
   ls_status status = LS_OK;
   ls_stage_values x;
   ls_tensor bound;
   LS_TRY(ls_stage_values_read(&x, args, bounds, input, rows * columns, err));
+  const ls_tensor *rest = x.carried ? ls_trace_tensor(bounds, input) : NULL;
+  if (rest) copies_round_nothing(&x, rest, rows * columns, width, width - args->config->attn.rope_head_dim);
   LS_TRY_OUT(add_bound(bounds, stage, rows, columns, &bound, err));
   for (int64_t at = 0; at < rows * columns; at += block) ls_bound_grid((float *)bound.data + at, x.value + at, x.total + at, block, grid);
 out:
@@ -294,17 +304,21 @@ out:
 }
 
 ls_status ls_bound_attn_kv(const ls_bound_args *args, ls_trace *bounds, ls_error *err) {
-  return grid_stage(args, bounds, "kv", "kv_rope", LS_GRID_FP8, plan_of(args).m, args->config->attn.head_dim, err);
+  return grid_stage(args, bounds, "kv", "kv_rope", LS_GRID_FP8, plan_of(args).m, args->config->attn.head_dim, args->config->attn.head_dim,
+                    err);
 }
 ls_status ls_bound_attn_index_k(const ls_bound_args *args, ls_trace *bounds, ls_error *err) {
-  return grid_stage(args, bounds, "index_k", "index_k_rope", LS_GRID_FP4, plan_of(args).g, args->config->attn.index_head_dim, err);
+  return grid_stage(args, bounds, "index_k", "index_k_rope", LS_GRID_FP4, plan_of(args).g, args->config->attn.index_head_dim,
+                    args->config->attn.index_head_dim, err);
 }
 ls_status ls_bound_attn_index_q(const ls_bound_args *args, ls_trace *bounds, ls_error *err) {
   const ls_attn_plan p = plan_of(args);
-  return grid_stage(args, bounds, "index_q", "index_q_rope", LS_GRID_FP4, scored(&p), args->config->attn.index_q_dim, err);
+  return grid_stage(args, bounds, "index_q", "index_q_rope", LS_GRID_FP4, scored(&p), args->config->attn.index_q_dim,
+                    args->config->attn.index_head_dim, err);
 }
 ls_status ls_bound_attn_compress_kv(const ls_bound_args *args, ls_trace *bounds, ls_error *err) {
-  return grid_stage(args, bounds, "compress_kv", "compress_kv_rope", LS_GRID_FP4_E4M3, plan_of(args).g, args->config->attn.head_dim, err);
+  return grid_stage(args, bounds, "compress_kv", "compress_kv_rope", LS_GRID_FP4_E4M3, plan_of(args).g, args->config->attn.head_dim,
+                    args->config->attn.head_dim, err);
 }
 
 /* ---- the compressor above ratio 1 ---- */

@@ -55,6 +55,8 @@ struct emu_worker {
   const char *barrier_file;
   bool abandoned;
   uint64_t random;
+  unsigned stretch; /* picks for which `favourite` is still preferred, under a seed */
+  int favourite;
 
   /* shared memory */
   std::vector<emu_shared_cell> cells;
@@ -221,9 +223,16 @@ static void describe_wait(char *text, size_t size, const emu_fiber *f) {
 /* The next fiber to run, taken off the ready ones; NULL: none is. */
 static inline emu_fiber *pick(emu_worker *w, emu_warp_state *near) {
   if (w->run->seed != 0) {
-    /* some warp that has one ready, then some lane of it: not uniform, but any may come */
+    /* some warp that has one ready, then some lane of it. For a while one warp is preferred: were all alike, none would ever be far ahead
+     * of another, and a barrier that only such a one needs would never be missed */
     uint64_t r = draw(&w->random);
     int first = (int)((r >> 32) % (uint64_t)w->n_warps), turn = (int)(r & 31);
+    if (w->stretch == 0) {
+      w->stretch = 1u << (r >> 8 & 15);
+      w->favourite = first;
+    }
+    w->stretch--;
+    if ((r >> 16 & 7) != 0) first = w->favourite;
     for (int i = 0; i < w->n_warps; i++) {
       int at = first + i < w->n_warps ? first + i : first + i - w->n_warps;
       unsigned ready = w->warps[at].ready;
@@ -735,6 +744,7 @@ static void run_block(emu_worker *w, int64_t turn) {
   w->alive = w->n_threads = run->threads;
   w->n_warps = (run->threads + EMU_LANES - 1) / EMU_LANES;
   w->random = mix(run->seed ^ mix(run->number ^ mix((uint64_t)block)));
+  w->stretch = 0;
   unsigned char *end = w->dynamic_map + w->dynamic_map_bytes - SHARED_GUARD_BYTES;
   w->dynamic = end - (run->dynamic_bytes + 15) / 16 * 16;
   /* with its surroundings, which an earlier launch may have had more dynamic memory in */

@@ -830,6 +830,26 @@ Test(bounds_attn, a_path_that_fuses_up_to_a_grid_stays_inside) {
   teardown(&g);
 }
 
+/* Nothing rounds what a rotation copies: given the same latent, both paths must choose the same code, in a tie as well. */
+Test(bounds_attn, elements_that_do_not_turn_have_no_room_for_another_code) {
+  layer_rig g;
+  setup(&g);
+  g.step = (ls_step){.op = LS_OP_FORWARD, .layer = SINGLES, .start_pos = 0, .rows = PREFILL};
+  path a = run(&g, FORWARD, NULL, NULL, 0);
+  static const char names[] = ",compress_kv_rope,";
+  all_bounds(&g, &a, named, names);
+  const ls_tensor *bound = ls_trace_tensor(g.bounds, "compress_kv");
+  int64_t open = 0;
+  for (int64_t e = 0; e < PREFILL * HEAD_DIM; e++) {
+    const double room = ls_tensor_get(bound, e);
+    if (e % HEAD_DIM < HEAD_DIM - ROPE) cr_assert(room == 0, "element %d, which does not turn: %.9g", (int)(e % HEAD_DIM), room);
+    open += room > 0;
+  }
+  cr_assert(open > 0, "none of those that turn has room");
+  path_free(&a);
+  teardown(&g);
+}
+
 /* ---- formulas, element by element in double ---- */
 
 static double value_of(const path *p, const char *stage, int64_t i) { return ls_tensor_get(ls_trace_tensor(p->out, stage), i); }

@@ -70,6 +70,40 @@ Test(emu_schedule, what_thread_order_hides_a_seed_finds) {
   cr_assert(is_right(), "%s", "wrong with the barrier");
 }
 
+enum { LEAD_WARPS = 4, LEAD_ROUNDS = 40 };
+
+/* By how many of its LEAD_ROUNDS warp calls a warp was ever ahead of the last one. */
+LSG_KERNEL(128)
+void lead_kernel(int *lead) {
+  LSG_SHARED(int, round, LEAD_WARPS);
+  if (lsg_lane() == 0) round[lsg_warp()] = 0;
+  lsg_barrier();
+  int most = 0;
+  for (int i = 1; i <= LEAD_ROUNDS; i++) {
+    lsg_warp_sync(LSG_FULL_MASK);
+    if (lsg_lane() != 0) continue;
+    round[lsg_warp()] = i;
+    for (int w = 0; w < LEAD_WARPS; w++) most = i - round[w] > most ? i - round[w] : most;
+  }
+  if (lsg_lane() == 0) lead[lsg_warp()] = most;
+}
+
+/* A stage that is filled again too early shows only where a warp is a whole turn ahead of another. */
+Test(emu_schedule, a_seed_lets_warps_run_far_ahead) {
+  test_stream s;
+  test_buffer<int> lead(s, LEAD_WARPS, "lead");
+  int far = 0;
+  for (int seed = 1; seed <= 20; seed++) {
+    test_schedule order((uint64_t)seed);
+    EXPECT_OK(LSG_LAUNCH(lead_kernel, lsg_grid(1), 128, 0, s, lead.p));
+    EXPECT_OK(lsg_sync(s));
+    int most = 0;
+    for (int v : lead.get()) most = v > most ? v : most;
+    far += most >= LEAD_ROUNDS / 2;
+  }
+  cr_assert(far >= 5, "in %d of 20 orders a warp was ahead by half of its calls", far);
+}
+
 LSG_KERNEL(64) void early_return_kernel(int *y) {
   if (lsg_thread() == 40) return;
   lsg_barrier();
