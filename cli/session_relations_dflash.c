@@ -44,7 +44,9 @@ static ls_status judge_rows(relation *r, ls_error *err) {
  * Only the angles know the position, so that all but k_rope must be the same bits in the same slots. */
 static ls_status judge_shifted(relation *r, ls_error *err) {
   const int64_t capacity = config_of(r)->ring_capacity, base = r->s->base;
-  const int64_t by = ls_positions_valid(base + capacity, r->s->rows) ? capacity : -capacity;
+  const int64_t captured =
+      (int64_t)ls_tensor_get(ls_trace_tensor(r->was->before, "capture_rows"), 0); /* all of them must have a position */
+  const int64_t by = ls_positions_valid(base + capacity, captured) ? capacity : -capacity;
   if (base + by < 0) return LS_OK;
   LS_TRY(relation_start(r, err));
   const ls_tensor *at = ls_trace_tensor(r->from, "capture_base"), *cursor = ls_trace_tensor(r->from, "cursor");
