@@ -14,6 +14,7 @@
 #include "gpu_indexer.h"
 #include "gpu_norm.h"
 #include "gpu_sparse_attn.h"
+#include "gpu_timing.h"
 
 namespace LSG_NS {
 
@@ -33,6 +34,8 @@ typedef struct {
   const ls_trace *given;
   ls_trace *out;
   ls_spec_list specs; /* the stages of the step */
+
+  gpu_cuts *cuts; /* timed only: launches are captured, and cut where a stage stands; its stages are in specs */
 } forward;
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -226,6 +229,7 @@ static ls_status done(forward *f, const char *name, void *device, bool *replaced
   if (replaced) *replaced = false;
   const ls_tensor_spec *spec = spec_of(f, name);
   if (!spec) return LS_OK; /* untraced, or a stage that the step does not have */
+  if (f->cuts) return gpu_cut(f->cuts, name, err);
   ls_record *record;
   LS_TRY(close_record(f, name, &record, err));
   if (record) DEVICE_TRY(lsg_download(record->t.data, device, ls_tensor_bytes(&record->t), f->stream));
@@ -242,6 +246,7 @@ static ls_status done(forward *f, const char *name, void *device, bool *replaced
 static ls_status done_columns(forward *f, const char *name, int32_t *first, bool replace, ls_error *err) {
   const ls_tensor_spec *spec = spec_of(f, name);
   if (!spec) return LS_OK;
+  if (f->cuts) return gpu_cut(f->cuts, name, err);
   const int64_t width = spec->dim[1], ld = f->list_ld, count = (f->m - 1) * ld + width;
   const size_t bytes = (size_t)count * sizeof(int32_t);
   const ls_tensor *from = replace ? ls_trace_tensor(f->given, name) : NULL;
@@ -509,27 +514,78 @@ static ls_status run(forward *f, const ls_step *step, ls_error *err) {
   return stages(f, err);
 }
 
+/* What a step is and which launches it comes to. LS_REFUSED before anything is enqueued. */
+static ls_status prepare(forward *f, attn_context *c, const ls_step *step, ls_attn_state *next, ls_error *err) {
+  memset(f, 0, sizeof *f);
+  if (step->op != LS_OP_FORWARD) return ls_fail(err, LS_INTERNAL, "operation %d is none of attn_v41's", (int)step->op);
+  f->c = c, f->a = &c->config.attn, f->stream = c->device.stream;
+  LS_TRY(ls_attn_decide(f->a, &c->published, step, &f->plan, next, err));
+  LS_TRY(check_published_selection(f, err));
+  const ls_attn_plan *p = &f->plan;
+  /* a reader's launches depend on how much can be selected, not on how much is visible */
+  const int64_t n = p->index_source ? p->n : smaller(p->n, f->a->index_topk);
+  f->l = &c->layer[p->layer];
+  f->m = p->m;
+  f->n_most = attn_columns(p->start_pos, n, ls_attn_cache_rows(f->a, p->layer));
+  f->k_most = smaller(f->a->index_topk, f->n_most);
+  f->g_most = p->kv_source ? attn_latents(p->m, p->ratio) : 0;
+  f->list = c->idx + f->a->window_size - p->wk;
+  f->list_ld = attn_ld(f->a);
+  return check_scratch(f, err);
+}
+
 ls_status attn_forward_step(attn_context *c, const ls_step *step, const ls_trace *given, ls_trace *out, ls_error *err) {
   forward f;
   ls_attn_state next;
-  memset(&f, 0, sizeof f);
-  if (step->op != LS_OP_FORWARD) return ls_fail(err, LS_INTERNAL, "operation %d is none of attn_v41's", (int)step->op);
-  f.c = c, f.a = &c->config.attn, f.given = given, f.out = out, f.stream = c->device.stream;
-  LS_TRY(ls_attn_decide(f.a, &c->published, step, &f.plan, &next, err));
-  LS_TRY(check_published_selection(&f, err));
-  const ls_attn_plan *p = &f.plan;
-  /* a reader's launches depend on how much can be selected, not on how much is visible */
-  const int64_t n = p->index_source ? p->n : smaller(p->n, f.a->index_topk);
-  f.l = &c->layer[p->layer];
-  f.m = p->m;
-  f.n_most = attn_columns(p->start_pos, n, ls_attn_cache_rows(f.a, p->layer));
-  f.k_most = smaller(f.a->index_topk, f.n_most);
-  f.g_most = p->kv_source ? attn_latents(p->m, p->ratio) : 0;
-  f.list = c->idx + f.a->window_size - p->wk;
-  f.list_ld = attn_ld(f.a);
-  LS_TRY(check_scratch(&f, err));
+  LS_TRY(prepare(&f, c, step, &next, err));
+  f.given = given, f.out = out;
   const ls_status status = run(&f, step, err);
   if (status == LS_OK) commit(&f, &next);
+  ls_spec_free(&f.specs);
+  return status;
+}
+
+/* ---- timed ---- */
+
+static ls_status time_parts(forward *f, gpu_timer *timer, const ls_step *step, ls_error *err) {
+  gpu_cuts cuts;
+  LS_TRY(f->c->config.layer->expect_specs(&f->c->config, step, &f->specs, err));
+  LS_TRY(gpu_cuts_begin(&cuts, f->stream, err));
+  f->cuts = &cuts;
+  ls_status status = stages(f, err);
+  f->cuts = NULL;
+  gpu_cuts_end(&cuts);
+  if (status == LS_OK) status = gpu_timer_cuts(timer, &cuts, err);
+  gpu_cuts_free(&cuts);
+  return status;
+}
+
+static ls_status time_whole(forward *f, gpu_timer *timer, ls_trace *last, ls_error *err) {
+  const int64_t dim[2] = {f->m, f->a->dim};
+  ls_tensor t;
+  lsg_graph graph = NULL;
+  LS_TRY(capture(f, &graph, err));
+  ls_status status = gpu_timer_graph(timer, graph, "", err);
+  lsg_graph_free(graph);
+  if (status == LS_OK && last) status = ls_trace_add(last, "out", LS_BF16, 2, dim, &t, err);
+  if (status == LS_OK && last) DEVICE_TRY(lsg_download(t.data, f->c->out, ls_tensor_bytes(&t), f->stream));
+  return status;
+}
+
+ls_status attn_forward_time(attn_context *c, const ls_step *step, const ls_timing_how *how, ls_timing *timing, ls_trace *last,
+                            ls_error *err) {
+  forward f;
+  ls_attn_state next;
+  gpu_timer timer;
+  LS_TRY(prepare(&f, c, step, &next, err));
+  LS_TRY(upload_x(&f, step, err));
+  const ls_gpu_attn_step numbers = step_of(&f);
+  DEVICE_TRY(lsg_upload(c->step, &numbers, sizeof numbers, f.stream));
+  ls_status status = gpu_timer_open(&timer, &c->device, how, timing, err);
+  if (status == LS_OK) status = time_whole(&f, &timer, last, err);
+  if (status == LS_OK) commit(&f, &next);
+  if (status == LS_OK && how->parts) status = time_parts(&f, &timer, step, err);
+  gpu_timer_close(&timer);
   ls_spec_free(&f.specs);
   return status;
 }

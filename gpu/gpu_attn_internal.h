@@ -82,6 +82,9 @@ ls_status attn_check_tensor(const ls_tensor **found, const ls_trace *trace, cons
 
 /* gpu_attn_forward.cu: one forward, as ls_path.step has it. */
 ls_status attn_forward_step(attn_context *c, const ls_step *step, const ls_trace *given, ls_trace *out, ls_error *err);
+/* The same, timed, as ls_path.time_step has it. */
+ls_status attn_forward_time(attn_context *c, const ls_step *step, const ls_timing_how *how, ls_timing *timing, ls_trace *last,
+                            ls_error *err);
 ls_stage_kind attn_stage_kind(const ls_attn_config *a, const ls_step *step, const char *stage);
 
 }  // namespace LSG_NS

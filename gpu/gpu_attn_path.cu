@@ -594,6 +594,13 @@ static ls_status step_context(void *context, const ls_step *step, const ls_trace
   return attn_forward_step(c, step, given, out, err);
 }
 
+static ls_status time_context(void *context, const ls_step *step, const ls_timing_how *how, ls_timing *timing, ls_trace *last,
+                              ls_error *err) {
+  attn_context *c = (attn_context *)context;
+  lsg_set_schedule(c->device.schedule);
+  return attn_forward_time(c, step, how, timing, last, err);
+}
+
 static ls_stage_kind stage_kind(void *context, const ls_step *step, const char *stage) {
   return attn_stage_kind(&((attn_context *)context)->config.attn, step, stage);
 }
@@ -601,7 +608,8 @@ static ls_stage_kind stage_kind(void *context, const ls_step *step, const char *
 static const char *describe(void *context) { return ((attn_context *)context)->device.text; }
 
 const ls_path gpu_attn_path = {
-    LS_PATH_ABI, LS_GPU_NAME, open_context, step_context, save_context, load_context, stage_kind, describe, close_context, NULL,
+    LS_PATH_ABI, LS_GPU_NAME, open_context,  step_context, save_context, load_context,
+    stage_kind,  describe,    close_context, NULL,         time_context, NULL,
 };
 
 }  // namespace LSG_NS

@@ -24,6 +24,7 @@ typedef struct {
   int multiprocessors;
   int64_t memory_bytes; /* free at the call; emu: physical memory */
   int max_shared_bytes; /* dynamic shared memory a block can have after opting in */
+  int64_t cache_bytes;  /* of the cache that all blocks share; emu: 0 */
 } lsg_device_info;
 
 lsg_status lsg_open(int device); /* selects the device; LSG_NO_DEVICE where there is none */
@@ -49,6 +50,7 @@ lsg_status lsg_graph_begin(lsg_stream stream);
 lsg_status lsg_graph_end(lsg_graph *graph, lsg_stream stream);
 lsg_status lsg_graph_launch(lsg_graph graph, lsg_stream stream);
 void lsg_graph_free(lsg_graph graph);
+int lsg_graph_nodes(lsg_graph graph); /* launches, copies and fills in it */
 
 /* Seconds between two marks on the stream (events on cuda, the clock in emu). Waits for the second. */
 typedef struct lsg_mark_s *lsg_mark;

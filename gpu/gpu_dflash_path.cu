@@ -15,6 +15,7 @@
 #include "gpu_norm.h"
 #include "gpu_path_internal.h"
 #include "gpu_rope.h"
+#include "gpu_timing.h"
 
 namespace LSG_NS {
 
@@ -306,19 +307,23 @@ static ls_status run_stages(dflash_context *c, int64_t rows, const ls_trace *giv
 
 /* ---- untraced: one graph a row count ---- */
 
-static ls_status replay(dflash_context *c, int64_t rows, ls_error *err) {
-  if (!c->graph[rows]) {
-    DEVICE_TRY(lsg_graph_begin(c->device.stream));
-    lsg_status status = LSG_OK;
-    for (int stage = 0; stage < STAGES && status == LSG_OK; stage++) status = enqueue_stage(c, stage, rows);
-    if (status != LSG_OK) { /* the first failure is the one to tell; the stream must leave its capture all the same */
-      gpu_failed(status, err);
-      lsg_graph dropped = NULL;
-      if (lsg_graph_end(&dropped, c->device.stream) == LSG_OK && dropped) lsg_graph_free(dropped);
-      return LS_INTERNAL;
-    }
-    DEVICE_TRY(lsg_graph_end(&c->graph[rows], c->device.stream));
+static ls_status graph_of(dflash_context *c, int64_t rows, ls_error *err) {
+  if (c->graph[rows]) return LS_OK;
+  DEVICE_TRY(lsg_graph_begin(c->device.stream));
+  lsg_status status = LSG_OK;
+  for (int stage = 0; stage < STAGES && status == LSG_OK; stage++) status = enqueue_stage(c, stage, rows);
+  if (status != LSG_OK) { /* the first failure is the one to tell; the stream must leave its capture all the same */
+    gpu_failed(status, err);
+    lsg_graph dropped = NULL;
+    if (lsg_graph_end(&dropped, c->device.stream) == LSG_OK && dropped) lsg_graph_free(dropped);
+    return LS_INTERNAL;
   }
+  DEVICE_TRY(lsg_graph_end(&c->graph[rows], c->device.stream));
+  return LS_OK;
+}
+
+static ls_status replay(dflash_context *c, int64_t rows, ls_error *err) {
+  LS_TRY(graph_of(c, rows, err));
   DEVICE_TRY(lsg_graph_launch(c->graph[rows], c->device.stream));
   return LS_OK;
 }
@@ -374,6 +379,44 @@ static ls_status step_context(void *context, const ls_step *step, const ls_trace
   }
   if (out && out_rings) LS_TRY(record_rings(c, out, err));
   return decision;
+}
+
+/* ---- timed ---- */
+
+static ls_status time_parts(dflash_context *c, gpu_timer *timer, int64_t rows, ls_error *err) {
+  static const char *const stands[STAGES] = {"ctx_combined", "ctx_normed", "k_proj+v_proj", "k_rope"};
+  gpu_cuts cuts;
+  LS_TRY(gpu_cuts_begin(&cuts, c->device.stream, err));
+  ls_status status = LS_OK;
+  for (int stage = 0; stage < STAGES && status == LS_OK; stage++) {
+    const lsg_status enqueued = enqueue_stage(c, stage, rows);
+    status = enqueued == LSG_OK ? gpu_cut(&cuts, stands[stage], err) : gpu_failed(enqueued, err);
+  }
+  gpu_cuts_end(&cuts);
+  if (status == LS_OK) status = gpu_timer_cuts(timer, &cuts, err);
+  gpu_cuts_free(&cuts);
+  return status;
+}
+
+static ls_status time_context(void *context, const ls_step *step, const ls_timing_how *how, ls_timing *timing, ls_trace *last,
+                              ls_error *err) {
+  dflash_context *c = (dflash_context *)context;
+  ls_dflash_state next;
+  gpu_timer timer;
+  (void)last; /* all that a context_write leaves is state */
+  lsg_set_schedule(c->device.schedule);
+  LS_TRY(ls_dflash_decide(&c->config, &c->state, step, &next, err));
+  if (step->op != LS_OP_CONTEXT_WRITE)
+    return ls_fail(err, LS_USAGE, "path " LS_GPU_NAME ": only a context_write can be timed, not a %s", ls_op_name(step->op));
+  LS_TRY(refresh_positions(c, err));
+  c->combines = c->capture;
+  LS_TRY(graph_of(c, step->rows, err));
+  ls_status status = gpu_timer_open(&timer, &c->device, how, timing, err);
+  if (status == LS_OK) status = gpu_timer_graph(&timer, c->graph[step->rows], "", err);
+  if (status == LS_OK) c->state = next;
+  if (status == LS_OK && how->parts) status = time_parts(c, &timer, step->rows, err);
+  gpu_timer_close(&timer);
+  return status;
 }
 
 /* ---- state ---- */
@@ -447,7 +490,8 @@ static ls_stage_kind stage_kind(void *context, const ls_step *step, const char *
 static const char *describe(void *context) { return ((dflash_context *)context)->device.text; }
 
 const ls_path gpu_dflash_path = {
-    LS_PATH_ABI, LS_GPU_NAME, open_context, step_context, save_context, load_context, stage_kind, describe, close_context, NULL,
+    LS_PATH_ABI, LS_GPU_NAME, open_context,  step_context, save_context, load_context,
+    stage_kind,  describe,    close_context, NULL,         time_context, NULL,
 };
 
 }  // namespace LSG_NS

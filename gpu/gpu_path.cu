@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "gpu_path_internal.h"
+#include "gpu_timing.h"
 
 #if defined(__CUDACC__)
 #define LS_GPU_PATH      ls_path_cuda
@@ -146,6 +147,11 @@ static ls_stage_kind stage_kind_path(void *context, const ls_step *step, const c
   return c->layer->stage_kind(c->ctx, step, stage);
 }
 
+static ls_status time_path(void *context, const ls_step *step, const ls_timing_how *how, ls_timing *timing, ls_trace *last, ls_error *err) {
+  path_context *c = (path_context *)context;
+  return c->layer->time_step(c->ctx, step, how, timing, last, err);
+}
+
 static const char *describe_path(void *context) {
   path_context *c = (path_context *)context;
   return c->layer->describe(c->ctx);
@@ -166,6 +172,12 @@ const ls_path LS_GPU_PATH = {
     LSG_NS::describe_path,
     LSG_NS::close_path,
     NULL,
+    LSG_NS::time_path,
+#if defined(__CUDACC__)
+    LSG_NS::gpu_ceilings,
+#else
+    NULL, /* the emulator's device is the CPU, and its ceilings are the reference's */
+#endif
 };
 
 ls_status LS_GPU_AVAILABLE(ls_error *err) {

@@ -19,6 +19,7 @@
 #define LS_PATH_H
 
 #include "ls_layer.h"
+#include "ls_timing.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -75,6 +76,17 @@ typedef struct {
   void (*close)(void *ctx); /* NULL is fine */
 
   const void *self; /* tells paths with the same functions apart in open (plugin/ls_child.h); else NULL */
+
+  /* Runs the step in production form, untraced, many times over, and times it. NULL: a path that is timed from outside, by calling step.
+   * The step must be one that can be run again from where it ends with the same results (a context_write, a forward). Refusals as in step,
+   * with nothing timed. last: what the last timed run of the whole left that is no state is added to it under its stage's name (attn_v41:
+   * out). State: as after one step; after how->parts what the step stored is not to be relied on, and a state has to be loaded. LS_INTERNAL
+   * where it was interrupted. */
+  ls_status (*time_step)(void *ctx, const ls_step *step, const ls_timing_how *how, ls_timing *timing, ls_trace *last, ls_error *err);
+
+  /* What the device itself gives: seconds to read that many bytes once with nothing of them in a cache, and the rate of a large product of
+   * the activation type, in FLOP/s. NULL: a path without a device of its own. */
+  ls_status (*ceilings)(const ls_path_options *options, double bytes, double *read_seconds, double *flops, ls_error *err);
 } ls_path;
 
 extern const ls_path ls_path_ref;

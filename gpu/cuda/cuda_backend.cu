@@ -72,6 +72,7 @@ lsg_status lsg_info(lsg_device_info *info) {
   info->multiprocessors = properties.multiProcessorCount;
   info->memory_bytes = (int64_t)free_bytes;
   info->max_shared_bytes = optin;
+  info->cache_bytes = properties.l2CacheSize;
   return LSG_OK;
 }
 
@@ -158,6 +159,10 @@ lsg_status lsg_graph_end(lsg_graph *graph, lsg_stream stream) {
 lsg_status lsg_graph_launch(lsg_graph graph, lsg_stream stream) {
   CUDA_TRY(cudaGraphLaunch(graph->exec, stream->stream));
   return LSG_OK;
+}
+int lsg_graph_nodes(lsg_graph graph) {
+  size_t nodes = 0;
+  return cudaGraphGetNodes(graph->graph, nullptr, &nodes) == cudaSuccess ? (int)nodes : 0;
 }
 void lsg_graph_free(lsg_graph graph) {
   if (graph == nullptr) return;

@@ -329,6 +329,8 @@ lsg_status lsg_graph_launch(lsg_graph graph, lsg_stream stream) {
   return LSG_OK;
 }
 
+int lsg_graph_nodes(lsg_graph graph) { return static_cast<int>(graph->ops.size()); }
+
 void lsg_graph_free(lsg_graph graph) { delete graph; }
 
 /* ---- marks ---- */
