@@ -59,6 +59,7 @@ static const char usage[] =
     "  lockstep bisect [options] FIXTURE      the first step and stage where what fails was introduced, or where two builds part\n"
     "  lockstep record [options] FIXTURE      what one path does with a fixture, into a file\n"
     "  lockstep diff [options] A B            two recordings, or one and a path that runs here\n"
+    "  lockstep bench [options] [SCENARIO]... how long steps take, and whether that is longer than before\n"
     "  lockstep info FILE...                  what a fixture or a recording holds\n"
     "  lockstep gen dflash|attn [options]     make a scenario\n"
     "  lockstep fuzz dflash|attn [options]    random scenarios, without fixtures; what fails is shrunk to a minimal one\n"
@@ -106,12 +107,13 @@ static void expect_room_for_blas(char **argv, bool multiplies) {
 static ls_status run_command(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   const bool judges = strcmp(command, "verify") == 0 || strcmp(command, "record") == 0 || strcmp(command, "diff") == 0 ||
-                      strcmp(command, "bisect") == 0 || strcmp(command, "fuzz") == 0;
+                      strcmp(command, "bisect") == 0 || strcmp(command, "fuzz") == 0 || strcmp(command, "bench") == 0;
   expect_room_for_blas(argv, judges || strcmp(command, "gen") == 0);
   if (strcmp(command, "verify") == 0) return ls_cmd_verify(argc - 1, argv + 1);
   if (strcmp(command, "record") == 0) return ls_cmd_record(argc - 1, argv + 1);
   if (strcmp(command, "diff") == 0) return ls_cmd_diff(argc - 1, argv + 1);
   if (strcmp(command, "bisect") == 0) return ls_cmd_bisect(argc - 1, argv + 1);
+  if (strcmp(command, "bench") == 0) return ls_cmd_bench(argc - 1, argv + 1);
   if (strcmp(command, "info") == 0) return ls_cmd_info(argc - 1, argv + 1);
   if (strcmp(command, "gen") == 0) return ls_cmd_gen(argc - 1, argv + 1);
   if (strcmp(command, "fuzz") == 0) return ls_cmd_fuzz(argc - 1, argv + 1);
