@@ -32,6 +32,8 @@ static int run(const char *format, ...) {
   cr_assert_not_null(pipe);
   const size_t used = fread(out, 1, sizeof out - 1, pipe);
   out[used] = '\0';
+  char rest[4096];
+  while (fread(rest, 1, sizeof rest, pipe) > 0) continue; /* a pipe that nobody reads would be its failure */
   const int status = pclose(pipe);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
@@ -166,6 +168,7 @@ Test(fuzz_merge, an_interrupt_ends_a_run_in_order_with_its_reports) {
 }
 
 Test(fuzz_merge, every_shrunk_case_of_the_corpus_passes) {
-  expect(0, "fixtures: ", "verify --path emu --relations --trust --allow-mistrusted " LS_SOURCE_DIR "/fixtures/corpus/*.h5");
+  expect(0, "11 fixtures: 11 pass",
+         "verify --path emu --relations --trust --allow-mistrusted " LS_SOURCE_DIR "/fixtures/corpus/*.h5 | tail -1");
   cr_expect_not_null(strstr(out, " pass, 0 fail"), "%s", out);
 }

@@ -140,7 +140,7 @@ static void refused(const char *arguments, const char *text) {
 Test(gen_attn, wrong_options_are_exit_2_with_one_line) {
   const char *file = scratch("none.h5");
   char arguments[1024];
-  static const char *const wrong[][2] = {{"--shape huge", "--shape: expected tiny, mid or real, found 'huge'"},
+  static const char *const wrong[][2] = {{"--shape huge", "--shape: expected tiny, mid, real or small, found 'huge'"},
                                          {"--values odd", "--values: expected normal, shifted"},
                                          {"--roles window,full3", "found 'full3'"},
                                          {"--roles ''", "--roles"},
