@@ -1,4 +1,5 @@
 /* lockstep verify: fixtures through every path, judged, reported. */
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,8 +98,9 @@ static ls_status choose_paths(arguments *a) {
 static ls_status read_known(arguments *a) {
   FILE *file = fopen(a->known_file, "r");
   if (file == NULL) {
-    fprintf(stderr, "lockstep: --known-failures: cannot read %s\n", a->known_file);
-    return LS_USAGE;
+    const bool no_memory = errno == ENOMEM;
+    fprintf(stderr, "lockstep: --known-failures: cannot read %s%s\n", a->known_file, no_memory ? ": out of memory" : "");
+    return no_memory ? LS_INTERNAL : LS_USAGE;
   }
   ls_status status = LS_OK;
   char line[512];

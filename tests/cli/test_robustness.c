@@ -216,7 +216,7 @@ Test(robust, memory_does_not_grow_with_the_steps) {
 
 /* Of each 400 allocations one; scripts/starve tries them all. */
 Test(robust, memory_that_runs_out_is_a_line_wherever_it_does) {
-  const int code = run(LS_SOURCE_DIR "/scripts/starve --build " LS_BINARY_DIR " --every 400 --from 7");
+  const int code = run(LS_SOURCE_DIR "/scripts/starve --build " LS_BINARY_DIR " --every 400 --from 1");
   cr_expect_eq(code, 0, "%s", out);
 }
 #endif

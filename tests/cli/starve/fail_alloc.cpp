@@ -5,6 +5,7 @@
  *   LS_STARVE_AT=N     the N-th fails, in whichever process of the run it is asked for; 0: none
  *   LS_STARVE_EACH=K   each K-th fails, in a child of its own that is forked there and runs to its end, while the program itself waits and
  *                      then goes on as if nothing had been: one run tries them all. Not for a program that writes a file as it goes
+ *   LS_STARVE_FROM=N   where LS_STARVE_EACH: the first of them is the N-th (else the K-th)
  *   LS_STARVE_FILE=F   where LS_STARVE_EACH: a file that such a child may leave; kept as F.N
  *   LS_STARVE_LOG=F    appended to: "failed N CALL ADDRESS", "held N CALL ADDRESS" for each place once, "count N", and of a child
  *                      "ended N STATUS" (as of a shell). Its output is in F.out.N and F.err.N. Addresses are those of the executable's file
@@ -45,7 +46,7 @@ struct shared_page {
 
 shared_page *page; /* NULL: not begun, nothing fails */
 long fail_at;
-long each, number; /* number: of the one that failed in this process */
+long each, each_from, number; /* number: of the one that failed in this process */
 char file_name[512];
 pid_t owner;
 char log_name[512];
@@ -134,7 +135,7 @@ bool split(long n) {
 bool fails(const char *call, uintptr_t site) {
   if (page == nullptr) return false;
   const long n = page->count.fetch_add(1) + 1;
-  if (n != fail_at && !(each > 0 && n % each == 0 && getpid() == owner && split(n))) return false;
+  if (n != fail_at && !(each > 0 && n >= each_from && (n - each_from) % each == 0 && getpid() == owner && split(n))) return false;
   number = n;
   say("failed", call, site, n);
   errno = ENOMEM;
@@ -154,10 +155,11 @@ int see_executable(struct dl_phdr_info *info, size_t, void *) {
 
 __attribute__((constructor)) void begin() {
   const char *at = getenv("LS_STARVE_AT"), *log = getenv("LS_STARVE_LOG"), *all = getenv("LS_STARVE_EACH"),
-             *file = getenv("LS_STARVE_FILE");
+             *file = getenv("LS_STARVE_FILE"), *first = getenv("LS_STARVE_FROM");
   if (at == nullptr) return;
   fail_at = strtol(at, nullptr, 10);
   each = all != nullptr ? strtol(all, nullptr, 10) : 0;
+  each_from = first != nullptr ? strtol(first, nullptr, 10) : each;
   if (file != nullptr) snprintf(file_name, sizeof file_name, "%s", file);
   if (log != nullptr) snprintf(log_name, sizeof log_name, "%s", log);
   owner = getpid();
