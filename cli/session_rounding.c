@@ -27,7 +27,7 @@
 
 #define MARGIN 0x1p-16
 #define SHARE  0.75
-enum { LEAST = 32, ELEMENTS = 1 << 15 /* of a stage in a step, about */, PRODUCTS = 1 << 22, PAIRS = 4096, MOST_OPS = 3, VARIANTS = 4 };
+enum { LEAST = 32, ELEMENTS = 1 << 14 /* of a stage in a step, about */, PRODUCTS = 1 << 20, PAIRS = 1024, MOST_OPS = 3, VARIANTS = 4 };
 
 /* ---- what was found so far ---- */
 
@@ -282,7 +282,7 @@ static void make_row(const group *g, int variant, double *y, uint8_t *sure) {
       grid_row(g, g->op[op], y, sure); /* rounded by the grid */
     } else if (variant == TWICE || op == g->n - 1 || (variant >> op & 1) == 0) {
       for (int64_t i = 0; i < g->width; i++) {
-        if (ls_round_to(type, y[i] - g->margin[i]) != ls_round_to(type, y[i] + g->margin[i])) sure[i] = 0;
+        if (variant == AS_IT_IS && ls_round_to(type, y[i] - g->margin[i]) != ls_round_to(type, y[i] + g->margin[i])) sure[i] = 0;
         y[i] = ls_round_to(type, y[i]);
       }
     }
@@ -427,16 +427,23 @@ static ls_status judge_making(session *v, const step_run *s, int p, const ls_sta
 typedef struct {
   ls_tensor q, w, key, score;
   int64_t heads, width;
-  double *qs, *keys, *ws; /* of one query, one key */
+  double *qs, *keys, *ws, *dots; /* of one query, one key */
 } scoring;
+
+/* The dot products of c->qs with c->keys. */
+static void make_dots(const scoring *c) {
+  for (int64_t h = 0; h < c->heads; h++) {
+    double dot = 0;
+    for (int64_t i = 0; i < c->width; i++) dot += c->qs[h * c->width + i] * c->keys[i];
+    c->dots[h] = dot;
+  }
+}
 
 /* One score; variant bits: the dot products, their products with the weight are not rounded. sure: as in make_row. */
 static double make_score(const scoring *c, ls_dtype type, int variant, bool *sure) {
   double sum = 0, magnitude = 0;
   for (int64_t h = 0; h < c->heads; h++) {
-    double dot = 0;
-    for (int64_t i = 0; i < c->width; i++) dot += c->qs[h * c->width + i] * c->keys[i];
-    if ((variant & 1) == 0) dot = ls_round_to(type, dot);
+    const double dot = (variant & 1) == 0 ? ls_round_to(type, c->dots[h]) : c->dots[h];
     double product = (dot < 0 ? 0 : dot) * c->ws[h];
     if ((variant & 2) == 0) product = ls_round_to(type, product);
     sum += product;
@@ -450,15 +457,20 @@ static void measure_scores(group *g, const scoring *c, const ls_attn_plan *plan,
   const int64_t all = plan->m * plan->n, fit = PRODUCTS / (c->heads * c->width) + 1, pairs = fit < PAIRS ? fit : PAIRS;
   const int64_t every = (all + pairs - 1) / pairs;
   const ls_dtype type = g->v->config->act;
+  int64_t query = -1; /* whose values are at hand */
   for (int64_t k = 0; k * every < all; k++) {
     const int64_t at = k * every + (int64_t)((uint64_t)(k + g->s->step.number) * UINT64_C(2654435761) % (uint64_t)every);
     const int64_t t = at / plan->n, j = at % plan->n;
     bool sure, ignored;
     if (at >= all || j >= ls_attn_visible(plan, t) || (only != NULL && ls_tensor_get(only, at) == 0)) continue;
     const ls_tensor q = ls_tensor_at(&c->q, t), w = ls_tensor_at(&c->w, t), key = ls_tensor_at(&c->key, j);
-    ls_tensor_to_f64(c->qs, &q);
-    ls_tensor_to_f64(c->ws, &w);
+    if (t != query) {
+      ls_tensor_to_f64(c->qs, &q);
+      ls_tensor_to_f64(c->ws, &w);
+      query = t;
+    }
     ls_tensor_to_f64(c->keys, &key);
+    make_dots(c);
     const double right = make_score(c, type, AS_IT_IS, &sure);
     for (int variant = 1; sure && variant < 4; variant++) {
       const double other = make_score(c, type, variant, &ignored);
@@ -485,11 +497,12 @@ static ls_status judge_scores(session *v, const step_run *s, int p, const ls_sta
   group g = {.v = v, .s = s, .p = p, .stage = stage, .layer = s->step.layer};
   tally found[VARIANTS] = {{0}};
   scoring c = {.q = *q, .w = *w, .key = *key, .score = *score, .heads = a->index_n_heads, .width = a->index_head_dim};
-  double *memory = doubles(a->index_q_dim + c.width + c.heads);
+  double *memory = doubles(a->index_q_dim + c.width + 2 * c.heads);
   if (memory == NULL) return ls_fail(err, LS_INTERNAL, "out of memory for the roundings of %s", stage->name);
   c.qs = memory;
   c.keys = c.qs + a->index_q_dim;
   c.ws = c.keys + c.width;
+  c.dots = c.ws + c.heads;
   measure_scores(&g, &c, &plan, v->hooks->defined(v, s, stage, LS_ISOLATED), found);
   free(memory);
   return judge(&g, found, variant, 3, err);
