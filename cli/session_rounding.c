@@ -192,6 +192,8 @@ static ls_status group_open(group *g, ls_error *err) {
   }
   const ls_tensor *weight = has_norm(g) ? weight_of(g) : NULL;
   g->norm_width = weight != NULL ? ls_tensor_count(weight) : 1;
+  if ((has_norm(g) && weight == NULL) || g->width % g->norm_width != 0)
+    return ls_fail(err, LS_INTERNAL, "%s: no norm weight of its width", g->stage->name);
   g->weight = doubles(g->norm_width);
   g->ones = doubles(g->norm_width);
   g->cosine = doubles(g->half);
