@@ -485,7 +485,7 @@ static void measure_scores(group *g, const scoring *c, const ls_attn_plan *plan,
 static ls_status judge_scores(session *v, const step_run *s, int p, const ls_stage *stage, ls_error *err) {
   static const int variant[VARIANTS] = {1, 2, 3};
   const ls_attn_config *a = &v->config->attn;
-  const ls_trace *after = s->isolated[p].after;
+  const ls_trace *after = s->isolated[0].after; /* all start from its state and store the keys that are given */
   char name[LS_MAX_SPEC_NAME];
   ls_attn_plan plan;
   ls_attn_plan_shapes(a, &s->step, &plan);
