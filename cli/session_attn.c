@@ -569,6 +569,7 @@ static ls_status attn_path(session *v, const step_run *s, int p, ls_error *err) 
   LS_TRY(judge_stored(v, s, p, err));
   LS_TRY(judge_choice(v, s, p, err));
   if (session_wanted(v, "turned", -1)) LS_TRY(judge_turned(v, s, p, err));
+  LS_TRY(session_judge_rounding(v, s, p, err));
   if (session_reruns(v, "untraced")) LS_TRY(judge_untraced(v, s, p, err));
   if (session_reruns(v, "split")) LS_TRY(judge_split(v, s, p, err));
   return session_relations_attn(v, s, p, err);

@@ -384,6 +384,7 @@ static ls_status dflash_path(session *v, const step_run *s, int p, ls_error *err
   LS_TRY(judge_operation(v, s, p, err));
   if (p > 0) LS_TRY(judge_state(v, s, p, err));
   LS_TRY(judge_invariance(v, s, p, err));
+  LS_TRY(session_judge_rounding(v, s, p, err));
   return session_relations_dflash(v, s, p, err);
 }
 

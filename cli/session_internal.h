@@ -10,6 +10,7 @@ typedef struct session session;
 typedef struct step_run step_run;
 typedef struct session_recorded session_recorded;   /* session_recorded.c */
 typedef struct session_relations session_relations; /* session_relations.c */
+typedef struct session_roundings session_roundings; /* session_rounding.c */
 
 /* What a session asks of a layer. */
 typedef struct {
@@ -116,6 +117,7 @@ struct session {
   session_earlier earlier[LS_EARLIER]; /* newest first */
   session_diagnosis diagnosis[LS_MAX_STAGES][LS_MAX_PATHS];
   session_relations *relations;          /* twins that relations run; NULL: none yet */
+  session_roundings *roundings;          /* what was seen of roundings so far; NULL: nothing */
   ls_detail *detail;                     /* of the comparison at hand; NULL: not wanted */
   session_time time[2][LS_TIMED_LAYERS]; /* rows > 1, one row; by layer of the step */
 };
@@ -230,6 +232,13 @@ ls_status session_judge_refusal(session *v, const step_run *s, int p, ls_error *
 ls_status session_relations_dflash(session *v, const step_run *s, int p, ls_error *err);
 ls_status session_relations_attn(session *v, const step_run *s, int p, ls_error *err);
 void session_relations_close(session *v);
+
+/* ---- session_rounding.c ---- */
+
+/* The property "rounding" of path p, of a step that ran isolated; nothing where it did not. What steps show adds up: a fault is named in
+ * the step where it is certain. LS_INTERNAL where memory does not suffice. */
+ls_status session_judge_rounding(session *v, const step_run *s, int p, ls_error *err);
+void session_roundings_close(session *v);
 
 /* ---- session_explain.c ---- */
 

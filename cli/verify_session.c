@@ -445,6 +445,7 @@ static void session_close(session *v) {
   for (int p = 0; p < LS_MAX_PATHS; p++) ls_run_close(&v->run[p]);
   session_drift_close(v);
   session_relations_close(v);
+  session_roundings_close(v);
   for (int64_t i = 0; i < v->n_history; i++) ls_ring_history_free(v->history[i]);
   free(v->history);
   free(v->detail);
