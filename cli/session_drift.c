@@ -134,8 +134,12 @@ static void name_row(char *buf, size_t size, const session *v, const step_run *s
   ls_place_text(buf, size, &place);
 }
 
+/* Of fewer elements two errors of one size come as far apart by chance: their squares' ratio has the F distribution of so many degrees of
+ * freedom, which exceeds 4 in one of five rows of 2 elements, in one of 2e7 rows of 64. */
+enum { LEAST_ELEMENTS = 64 };
+
 static void judge_rows(const session *v, const step_run *s, const ls_stage *stage, const drift_of *d, ls_result *result) {
-  const int64_t width = d->path->dim[d->path->ndim - 1], rows = width > 0 ? ls_tensor_count(d->path) / width : 0;
+  const int64_t width = d->path->dim[d->path->ndim - 1], rows = width >= LEAST_ELEMENTS ? ls_tensor_count(d->path) / width : 0;
   for (int64_t row = 0; row < rows; row++) {
     double e, r, floor;
     if (!row_errors(d, row, width, &e, &r, &floor)) continue;
