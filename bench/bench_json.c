@@ -52,7 +52,18 @@ static const struct {
 };
 enum { COUNTERS = sizeof counters / sizeof *counters };
 
-static double counter_of(const bench_record *r, int i) { return *(const double *)((const char *)r + counters[i].at) * counters[i].scale; }
+static double counter_of(const bench_record *r, int i) {
+  double v;
+  memcpy(&v, (const char *)r + counters[i].at, sizeof v);
+  return v * counters[i].scale;
+}
+
+static void read_counters(bench_record *r, const json_t *j) {
+  for (int c = 0; c < COUNTERS; c++) {
+    const double v = json_number_value(json_object_get(j, counters[c].name)) / counters[c].scale;
+    memcpy((char *)r + counters[c].at, &v, sizeof v);
+  }
+}
 
 /* What every entry of a record carries. */
 static json_t *entry(const bench_record *r, int family, const char *name, double seconds) {
@@ -191,7 +202,7 @@ static ls_status take_entry(bench_records *records, const json_t *j, const char 
   if (!(seconds > 0) || !isfinite(seconds))
     return ls_fail(err, LS_BAD_FIXTURE, "%s: %s: expected a positive real_time in ns, us, ms or s, found %g %s", file, name,
                    number_of(j, "real_time"), unit);
-  for (int c = 0; c < COUNTERS; c++) *(double *)((char *)r + counters[c].at) = number_of(j, counters[c].name) / counters[c].scale;
+  read_counters(r, j);
   return take_sample(r, seconds) ? LS_OK : ls_fail(err, LS_INTERNAL, "%s: out of memory", file);
 }
 
@@ -298,7 +309,7 @@ ls_status bench_read_line(bench_records *records, const char *line, const char *
     snprintf(r->throttle, sizeof r->throttle, "%s", string_of(j, "throttle"));
     r->part = json_is_true(json_object_get(j, "part"));
     for (int o = 0; o < 3; o++) r->outcome = strcmp(string_of(j, "outcome"), outcome_names[o]) == 0 ? (bench_outcome)o : r->outcome;
-    for (int c = 0; c < COUNTERS; c++) *(double *)((char *)r + counters[c].at) = number_of(j, counters[c].name) / counters[c].scale;
+    read_counters(r, j);
   }
   json_decref(j);
   return status;

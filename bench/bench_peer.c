@@ -15,7 +15,7 @@ static ls_status no_peer(const bench_peer *peer, const char *what, ls_error *err
 
 static void become(const char *binary, char *const *arguments, const int in[2], const int out[2]) {
   char *command[64] = {(char *)binary};
-  for (int i = 0; arguments[i] != NULL && i < 62; i++) command[i + 1] = arguments[i];
+  for (int i = 0; i < 62 && arguments[i] != NULL; i++) command[i + 1] = arguments[i];
   if (dup2(in[0], STDIN_FILENO) < 0 || dup2(out[1], STDOUT_FILENO) < 0) _exit(127);
   execvp(binary, command);
   fprintf(stderr, "%s: cannot be run: %s\n", binary, strerror(errno));

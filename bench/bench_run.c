@@ -195,7 +195,7 @@ out:
 }
 
 static ls_status one_round(bench_result *result, bench_subject *s, const bench_options *o, ls_error *err) {
-  ls_status status;
+  ls_status status = LS_OK;
   result->attempts = 0;
   do {
     result->outcome = BENCH_MEASURED;
