@@ -91,8 +91,9 @@ ls_status ls_cmd_record(int argc, char **argv) {
   if (path != &ls_path_ref) options.path[options.n_paths++] = path;
   ls_provenance_collect(&provenance, argc, argv);
   record.about = provenance.line;
-  status = ls_report_new(&report, &err); /* nobody reads it: the session says on stderr what stops it */
+  status = ls_report_new(&report, &err); /* nobody reads it: the session says on stderr what stops it, but for the report's own troubles */
   if (status == LS_OK) status = ls_verify_fixture(argv[optind], &options, report, &err);
+  if (status != LS_OK && err.text[0] != '\0') fprintf(stderr, "lockstep record: %s\n", err.text);
   ls_report_free(report);
   struct stat st;
   if (status == LS_OK)

@@ -94,7 +94,31 @@ void forget(const void *block) {
   lock.clear();
 }
 
-bool own(uintptr_t site) { return site >= from && site < to; }
+/* Code of a library that is linked statically (the CUDA runtime): LS_STARVE_SKIP="1a0-2f0,400-480", hexadecimal, from the executable's
+ * base. */
+struct range {
+  uintptr_t low, high;
+} foreign[256];
+int foreign_ranges;
+
+void take_foreign(const char *text) {
+  while (text != nullptr && *text != '\0' && foreign_ranges < 256) {
+    char *end;
+    const uintptr_t low = strtoul(text, &end, 16);
+    if (*end != '-') return;
+    const uintptr_t high = strtoul(end + 1, &end, 16);
+    foreign[foreign_ranges++] = {base + low, base + high};
+    text = *end == ',' ? end + 1 : nullptr;
+  }
+}
+
+bool own(uintptr_t site) {
+  if (site < from || site >= to) return false;
+  for (int i = 0; i < foreign_ranges; i++) {
+    if (site >= foreign[i].low && site < foreign[i].high) return false;
+  }
+  return true;
+}
 
 void redirect(int to, const char *word, long n) {
   char name[600];
@@ -164,6 +188,7 @@ __attribute__((constructor)) void begin() {
   if (log != nullptr) snprintf(log_name, sizeof log_name, "%s", log);
   owner = getpid();
   dl_iterate_phdr(see_executable, nullptr);
+  take_foreign(getenv("LS_STARVE_SKIP"));
   void *shared = mmap(nullptr, sizeof(shared_page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared != MAP_FAILED) page = new (shared) shared_page();
 }
