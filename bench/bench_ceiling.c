@@ -2,16 +2,10 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "../core/ls_clock.h"
 #include "../core/ls_gemm.h"
 #include "../core/ls_parallel.h"
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- the cores ---- */
 
@@ -43,9 +37,9 @@ static ls_status read_on_cores(double bytes, double *seconds, ls_error *err) {
   r.words = words;
   *seconds = (double)INFINITY;
   for (int run = 0; status == LS_OK && run < RUNS; run++) {
-    const double started = now();
+    const double started = ls_clock_seconds();
     ls_parallel_for(r.pieces, read_piece, &r);
-    *seconds = fmin(*seconds, now() - started);
+    *seconds = fmin(*seconds, ls_clock_seconds() - started);
     for (int64_t i = 0; i < r.pieces; i++) { /* used, so that the read is not dropped */
       if (r.folded[i] != 0) status = ls_fail(err, LS_INTERNAL, "a read of zeros found something else");
     }
@@ -66,9 +60,9 @@ static ls_status multiply_on_cores(double *flops, ls_error *err) {
   for (int64_t i = 0; status == LS_OK && i < (int64_t)ROWS * SIDE; i++) x[i] = (float)(i % 13) - 6;
   for (int64_t i = 0; status == LS_OK && i < (int64_t)SIDE * SIDE; i++) w[i] = (float)(i % 7) - 3;
   for (int run = 0; status == LS_OK && run < RUNS; run++) {
-    const double started = now();
+    const double started = ls_clock_seconds();
     ls_gemm_f32(y, x, w, ROWS, SIDE, SIDE, SIDE, SIDE, SIDE);
-    measured = fmax(measured, 2.0 * ROWS * SIDE * SIDE / (now() - started));
+    measured = fmax(measured, 2.0 * ROWS * SIDE * SIDE / (ls_clock_seconds() - started));
   }
   free(x);
   free(w);

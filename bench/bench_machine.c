@@ -11,6 +11,8 @@
 
 #include "bench_nvml.h"
 
+#include "../core/ls_clock.h"
+
 /* ---- the CPU ---- */
 
 static void cpu_model(char *text, size_t size) {
@@ -61,12 +63,6 @@ static double own_seconds(void) {
   return sum;
 }
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 void bench_machine_look(bench_machine *machine, bool gpu, int device) {
   memset(machine, 0, sizeof *machine);
   if (gethostname(machine->host, sizeof machine->host - 1) != 0) snprintf(machine->host, sizeof machine->host, "unknown");
@@ -93,7 +89,7 @@ void bench_watch_begin(bench_watch *watch, bool gpu, int device) {
   }
   watch->own_before = own_seconds();
   watch->busy_before = busy_seconds();
-  watch->elapsed_before = now();
+  watch->elapsed_before = ls_clock_seconds();
 }
 
 /* NVML: a clock held down by heat (software's or hardware's guard), by the board's power brake, or by hardware for any reason. A power cap
@@ -103,9 +99,9 @@ enum { HELD_DOWN = 0x8 | 0x20 | 0x40 | 0x80 };
 bool bench_watch_end(bench_watch *watch, bool gpu, int device, bool company, char *reason, int size) {
   /* busy time is counted in ticks, and a core's may be cut twice: a short round is watched a little longer than it takes */
   const double most_others = 0.1, ticks = 2.0 / (double)sysconf(_SC_CLK_TCK), least = 0.2;
-  const double left = gpu ? 0 : least - (now() - watch->elapsed_before);
+  const double left = gpu ? 0 : least - (ls_clock_seconds() - watch->elapsed_before);
   if (left > 0) nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * left)}, NULL);
-  const double elapsed = now() - watch->elapsed_before, cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
+  const double elapsed = ls_clock_seconds() - watch->elapsed_before, cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
   const double busy = busy_seconds() - watch->busy_before - (own_seconds() - watch->own_before) - ticks * cores;
   watch->others = elapsed > 0 && busy > 0 ? busy / (elapsed * cores) : 0;
   *reason = '\0';

@@ -3,20 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../cli/verify_session.h"
+#include "../core/ls_clock.h"
 #include "../core/ls_digest.h"
 #include "../layers/ls_run.h"
 
 void bench_result_free(bench_result *result) { ls_timing_free(&result->timing); }
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool interrupted(const bench_options *o) { return *o->interrupted != 0; }
 
@@ -35,7 +29,7 @@ static ls_status verify(bench_result *result, const char *file, const bench_opti
   verify.trust = true;
   verify.interrupted = o->interrupted;
   verify.judged = o->path != &ls_path_ref ? LS_JUDGE_LAST_PAIR : LS_JUDGE_ALL;
-  const double started = now();
+  const double started = ls_clock_seconds();
   LS_TRY(ls_report_new(&report, err));
   ls_error why = {LS_OK, ""};
   ls_status status = ls_verify_fixture(file, &verify, report, &why);
@@ -44,7 +38,7 @@ static ls_status verify(bench_result *result, const char *file, const bench_opti
   if (status == LS_OK) status = ls_report_first(report, &hit, &why);
   const ls_status verdict = status == LS_OK ? ls_report_status(report, &judged) : status;
   ls_report_free(report);
-  result->verified_s = now() - started;
+  result->verified_s = ls_clock_seconds() - started;
   if (interrupted(o)) {
     result->outcome = BENCH_NOT_MEASURED;
     snprintf(result->why, sizeof result->why, "interrupted");
@@ -110,12 +104,8 @@ typedef struct {
 
 static ls_status time_once(bench_result *result, bench_subject *s, const bench_options *o, ls_error *err) {
   const bool gpu = strcmp(o->path->name, "cuda") == 0;
-  const ls_timing_how how = {.warmup = o->warmup,
-                             .samples = o->samples,
-                             .back_to_back = o->back_to_back,
-                             .cold = !o->warm,
-                             .parts = o->parts,
-                             .interrupted = o->interrupted};
+  const ls_timing_how how = {
+      .warmup = o->warmup, .samples = o->samples, .back_to_back = o->back_to_back, .cold = !o->warm, .interrupted = o->interrupted};
   ls_trace *last = NULL, *left = NULL;
   ls_status status;
   ls_timing_free(&result->timing);
@@ -128,9 +118,7 @@ static ls_status time_once(bench_result *result, bench_subject *s, const bench_o
     LS_TRY_OUT(time_from_outside(&s->run, &s->step, s->before, o, &result->timing, err));
   } else {
     s->run.loaded = false;
-    ls_timing_how whole = how; /* parts leave the state in disorder: the whole is looked at before them */
-    whole.parts = false;
-    LS_TRY_OUT(o->path->time_step(s->run.ctx, &s->step, &whole, &result->timing, last, err));
+    LS_TRY_OUT(o->path->time_step(s->run.ctx, &s->step, &how, &result->timing, last, err));
     LS_TRY_OUT(o->path->save(s->run.ctx, left, err));
   }
   if (!bench_watch_end(&result->watch, gpu, o->options.device, o->company, result->why, sizeof result->why))
@@ -142,20 +130,12 @@ static ls_status time_once(bench_result *result, bench_subject *s, const bench_o
     snprintf(result->why, sizeof result->why, "%s after the last timed run is not what the verified run left", differs);
   }
   if (o->parts && result->outcome == BENCH_MEASURED && o->path->time_step != NULL) {
-    ls_timing parts;
-    memset(&parts, 0, sizeof parts);
-    ls_timing_how pieces = how;
+    ls_timing_how pieces = how; /* they leave the state in disorder: after the whole was looked at */
+    pieces.parts = true;
     pieces.back_to_back = 0;
     LS_TRY_OUT(ls_run_stand(&s->run, s->before, err));
     s->run.loaded = false;
-    status = o->path->time_step(s->run.ctx, &s->step, &pieces, &parts, NULL, err);
-    for (int i = 1; i < parts.n && status == LS_OK; i++) { /* their own whole is a repetition */
-      if (result->timing.n == LS_TIMING_PARTS) break;
-      result->timing.part[result->timing.n++] = parts.part[i];
-      parts.part[i].seconds = NULL;
-    }
-    ls_timing_free(&parts);
-    if (status != LS_OK) goto out;
+    LS_TRY_OUT(o->path->time_step(s->run.ctx, &s->step, &pieces, &result->timing, NULL, err));
   }
 out:
   ls_trace_free(last);

@@ -17,6 +17,8 @@
 
 #include "session_fuzz_internal.h"
 
+#include "../core/ls_clock.h"
+
 bool ls_fuzz_same(const ls_fuzz_finding *a, const ls_fuzz_finding *b) {
   return a->kind == b->kind && strcmp(a->name, b->name) == 0 && (a->kind != LS_FUZZ_STAGE || a->mode == b->mode);
 }
@@ -80,12 +82,6 @@ ls_status ls_fuzz_judge(const ls_scenario *scenario, const ls_verify_options *ve
 
 /* ---- in a process of its own ---- */
 
-double fuzz_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 void *fuzz_share(size_t bytes) {
   void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   return at == MAP_FAILED ? NULL : at;
@@ -109,7 +105,7 @@ void fuzz_died(ls_fuzz_finding *finding, int wait_status, bool late, double time
 bool fuzz_wait(pid_t child, double deadline, int *wait_status) {
   struct timespec pause = {0, 200000};
   while (waitpid(child, wait_status, WNOHANG) == 0) {
-    if (fuzz_now() > deadline) {
+    if (ls_clock_seconds() > deadline) {
       kill(child, SIGKILL);
       waitpid(child, wait_status, 0);
       return false;
@@ -142,7 +138,7 @@ ls_status fuzz_judge_apart(const ls_scenario *scenario, const char *file, const 
   }
   if (child < 0) {
     status = ls_fail(err, LS_INTERNAL, "fuzz: no process: %s", strerror(errno));
-  } else if (!fuzz_wait(child, fuzz_now() + options->timeout, &wait_status)) {
+  } else if (!fuzz_wait(child, ls_clock_seconds() + options->timeout, &wait_status)) {
     fuzz_died(finding, wait_status, true, options->timeout);
   } else if (wait_status != 0) {
     fuzz_died(finding, wait_status, false, options->timeout);
@@ -226,7 +222,7 @@ ls_status fuzz_shrink_case(const ls_fuzz_options *options, int64_t number, const
   ls_scenario scenario = {.steps = 0};
   shrinking s = {.options = options, .sought = finding, .last = *finding};
   char history[1024], shape[1024];
-  const double began = fuzz_now();
+  const double began = ls_clock_seconds();
   ls_status status, shrunk = LS_OK;
   memset(f, 0, sizeof *f);
   f->number = number;
@@ -241,7 +237,7 @@ ls_status fuzz_shrink_case(const ls_fuzz_options *options, int64_t number, const
     }
   }
   f->steps = scenario.steps;
-  f->seconds = fuzz_now() - began;
+  f->seconds = ls_clock_seconds() - began;
   history_text(history, sizeof history, &scenario);
   snprintf(scenario.title, sizeof scenario.title, "fuzz %s, seed %llu, case %lld: %.300s", options->layer_word,
            (unsigned long long)options->seed, (long long)number, s.last.line);

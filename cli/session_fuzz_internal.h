@@ -7,8 +7,6 @@
 
 #include "session_fuzz.h"
 
-double fuzz_now(void); /* seconds, monotonic */
-
 /* Memory that forked processes share, zeroed; NULL: none. Released by munmap. */
 void *fuzz_share(size_t bytes);
 

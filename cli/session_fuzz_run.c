@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../core/ls_clock.h"
 #include "session_fuzz_internal.h"
 
 enum { MAX_FAILURES = 256, MAX_JOBS = 256 };
@@ -70,10 +71,10 @@ static ls_status work(const ls_fuzz_options *o, board *b, worker *w, int64_t k, 
     const int64_t number = o->only >= 0 ? o->only : o->shard + k * o->shards;
     ls_scenario scenario = {.steps = 0};
     ls_fuzz_finding finding;
-    if ((o->only >= 0 && k > 0) || (o->runs > 0 && number >= o->runs) || fuzz_now() >= deadline) return LS_OK;
+    if ((o->only >= 0 && k > 0) || (o->runs > 0 && number >= o->runs) || ls_clock_seconds() >= deadline) return LS_OK;
     if (b->stop || *o->verify->interrupted) return LS_INTERRUPTED;
     if (failures_below(b, number) >= o->failures) return LS_OK;
-    atomic_store(&w->began, (int64_t)(1000 * fuzz_now()));
+    atomic_store(&w->began, (int64_t)(1000 * ls_clock_seconds()));
     atomic_store(&w->now, number + 1);
     ls_status status = ls_scenario_draw(&scenario, o->layer, o->seed, number, o->verify->allow_nonfinite, &w->err);
     if (status == LS_OK) status = ls_fuzz_judge(&scenario, o->verify, &finding, &w->err);
@@ -108,7 +109,7 @@ static pid_t start_worker(const ls_fuzz_options *o, board *b, int i, int64_t k, 
 static void show_progress(const ls_fuzz_options *o, const board *b, double began) {
   int64_t cases = 0;
   for (int i = 0; i < MAX_JOBS; i++) cases += b->worker[i].cases;
-  fprintf(stderr, "\rfuzz %s: %lld cases, %.0f s\033[K", o->layer_word, (long long)cases, fuzz_now() - began);
+  fprintf(stderr, "\rfuzz %s: %lld cases, %.0f s\033[K", o->layer_word, (long long)cases, ls_clock_seconds() - began);
   fflush(stderr);
 }
 
@@ -129,16 +130,16 @@ static ls_status watch(const ls_fuzz_options *o, board *b, double began, double 
     const struct timespec pause = {0, 5000000};
     nanosleep(&pause, NULL);
     if (*o->verify->interrupted) b->stop = 1;
-    if (o->progress && fuzz_now() - shown > 0.5) {
+    if (o->progress && ls_clock_seconds() - shown > 0.5) {
       show_progress(o, b, began);
-      shown = fuzz_now();
+      shown = ls_clock_seconds();
     }
     for (int i = 0; i < o->jobs; i++) {
       worker *w = &b->worker[i];
       int wait_status = 0;
       bool late = false;
       if (child[i] <= 0) continue;
-      if (atomic_load(&w->now) > 0 && fuzz_now() - 1e-3 * (double)atomic_load(&w->began) > o->timeout) {
+      if (atomic_load(&w->now) > 0 && ls_clock_seconds() - 1e-3 * (double)atomic_load(&w->began) > o->timeout) {
         late = true;
         kill(child[i], SIGKILL);
         waitpid(child[i], &wait_status, 0);
@@ -199,7 +200,7 @@ static ls_status report_failures(const ls_fuzz_options *o, board *b, ls_fuzz_rep
 }
 
 ls_status ls_fuzz_run(const ls_fuzz_options *options, ls_fuzz_report *report, ls_error *err) {
-  const double began = fuzz_now(), deadline = options->seconds > 0 ? began + options->seconds : 1e300;
+  const double began = ls_clock_seconds(), deadline = options->seconds > 0 ? began + options->seconds : 1e300;
   board *b = fuzz_share(sizeof *b);
   ls_status status;
   if (b == NULL) return ls_fail(err, LS_INTERNAL, "fuzz: no shared memory: %s", strerror(errno));
@@ -210,7 +211,7 @@ ls_status ls_fuzz_run(const ls_fuzz_options *options, ls_fuzz_report *report, ls
     if (status == LS_INTERRUPTED) status = LS_OK;
     if (status != LS_OK) ls_fail(err, status, "%s", b->worker[0].err.text);
   }
-  report->seconds = fuzz_now() - began;
+  report->seconds = ls_clock_seconds() - began;
   report->interrupted = *options->verify->interrupted != 0;
   for (int i = 0; i < MAX_JOBS; i++) {
     const worker *w = &b->worker[i];

@@ -582,9 +582,8 @@ ls_status attn_forward_time(attn_context *c, const ls_step *step, const ls_timin
   const ls_gpu_attn_step numbers = step_of(&f);
   DEVICE_TRY(lsg_upload(c->step, &numbers, sizeof numbers, f.stream));
   ls_status status = gpu_timer_open(&timer, &c->device, how, timing, err);
-  if (status == LS_OK) status = time_whole(&f, &timer, last, err);
+  if (status == LS_OK) status = how->parts ? time_parts(&f, &timer, step, err) : time_whole(&f, &timer, last, err);
   if (status == LS_OK) commit(&f, &next);
-  if (status == LS_OK && how->parts) status = time_parts(&f, &timer, step, err);
   gpu_timer_close(&timer);
   ls_spec_free(&f.specs);
   return status;

@@ -412,9 +412,9 @@ static ls_status time_context(void *context, const ls_step *step, const ls_timin
   c->combines = c->capture;
   LS_TRY(graph_of(c, step->rows, err));
   ls_status status = gpu_timer_open(&timer, &c->device, how, timing, err);
-  if (status == LS_OK) status = gpu_timer_graph(&timer, c->graph[step->rows], "", err);
+  if (status == LS_OK)
+    status = how->parts ? time_parts(c, &timer, step->rows, err) : gpu_timer_graph(&timer, c->graph[step->rows], "", err);
   if (status == LS_OK) c->state = next;
-  if (status == LS_OK && how->parts) status = time_parts(c, &timer, step->rows, err);
   gpu_timer_close(&timer);
   return status;
 }

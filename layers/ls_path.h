@@ -80,7 +80,7 @@ typedef struct {
   /* Runs the step in production form, untraced, many times over, and times it. NULL: a path that is timed from outside, by calling step.
    * The step must be one that can be run again from where it ends with the same results (a context_write, a forward). Refusals as in step,
    * with nothing timed. last: what the last timed run of the whole left that is no state is added to it under its stage's name (attn_v41:
-   * out). State: as after one step; after how->parts what the step stored is not to be relied on, and a state has to be loaded. LS_INTERNAL
+   * out). State: as after one step; with how->parts what the step stored is not to be relied on, and a state has to be loaded. LS_INTERNAL
    * where it was interrupted. */
   ls_status (*time_step)(void *ctx, const ls_step *step, const ls_timing_how *how, ls_timing *timing, ls_trace *last, ls_error *err);
 

@@ -1,8 +1,8 @@
 #include "ls_run.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "../core/ls_clock.h"
 #include "../core/ls_shortage.h"
 
 static ls_status save(ls_run *run, ls_trace **state, ls_error *err) {
@@ -31,12 +31,6 @@ ls_status ls_run_open(ls_run *run, const ls_path *path, const ls_config *config,
   return status;
 }
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Makes ctx stand at `state`, which is run->state where from is NULL. */
 static ls_status stand_at(ls_run *run, const ls_trace *from, ls_error *err) {
   if (from == NULL && run->loaded) return LS_OK;
@@ -53,9 +47,9 @@ ls_status ls_run_step(ls_run *run, const ls_step *step, const ls_trace *from, co
   LS_TRY(stand_at(run, from, err));
   if (traced) LS_TRY_OUT(ls_trace_new(&result->out, run->path->name, err));
   run->loaded = false;
-  const double started = now();
+  const double started = ls_clock_seconds();
   status = run->path->step(run->ctx, step, given, result->out, true, &result->why);
-  result->seconds = now() - started;
+  result->seconds = ls_clock_seconds() - started;
   if ((status == LS_OK || status == LS_REFUSED) && ls_shortage_take()) {
     result->why = (ls_error){LS_OK, ""};
     status = ls_fail(&result->why, LS_INTERNAL, "out of memory");

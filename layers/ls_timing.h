@@ -16,7 +16,7 @@ typedef struct {
   int warmup, samples;                /* runs before, and runs that are timed one by one */
   int back_to_back;                   /* runs that are timed in one piece after those; 0: none */
   bool cold;                          /* before each timed run other data is read, as much as the caches hold several times over */
-  bool parts;                         /* each group of launches by itself too */
+  bool parts;                         /* each group of launches by itself, instead of the whole */
   volatile sig_atomic_t *interrupted; /* NULL: nobody interrupts */
 } ls_timing_how;
 
@@ -28,7 +28,7 @@ typedef struct {
   int launches;              /* kernels and copies, as the path counts them; 0: it does not */
 } ls_timed;
 
-/* All zero before it is filled; part[0] is the whole step. */
+/* All zero before it is filled; what is timed next is added. The whole step, where it is timed, stands first. */
 typedef struct {
   ls_timed part[LS_TIMING_PARTS];
   int n, samples;

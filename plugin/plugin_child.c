@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../core/ls_clock.h"
 #include "../core/ls_parallel.h"
 #include "ls_child.h"
 #include "plugin_check.h"
@@ -58,9 +59,9 @@ static bool gone(void *arg) {
 
 /* Until it has ended, at most so long. */
 static bool ends_within(child *c, double seconds) {
-  const double until = ls_wire_now() + seconds;
+  const double until = ls_clock_seconds() + seconds;
   while (!gone(c)) {
-    if (ls_wire_now() >= until) return false;
+    if (ls_clock_seconds() >= until) return false;
     nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
   }
   return true;
@@ -129,7 +130,7 @@ static ls_status spawn(child *c, ls_error *err) {
 
 static void begin(child *c) {
   c->last_stage[0] = '\0';
-  c->wire.deadline = ls_wire_now() + c->of->options.timeout;
+  c->wire.deadline = ls_clock_seconds() + c->of->options.timeout;
 }
 
 /* What the system says of a process that is gone. */
@@ -220,7 +221,7 @@ static void child_close(void *ctx) {
   if (c == NULL) return;
   if (!c->dead && c->pid > 0) {
     enum { CLOSE_SECONDS = 5 }; /* a close that hangs or crashes costs nothing that was asked for */
-    c->wire.deadline = ls_wire_now() + CLOSE_SECONDS;
+    c->wire.deadline = ls_clock_seconds() + CLOSE_SECONDS;
     ls_wire_put_int(&c->wire, LS_WIRE_CLOSE);
     ls_wire_flush(&c->wire);
     ends_within(c, CLOSE_SECONDS);

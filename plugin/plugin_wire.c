@@ -4,13 +4,8 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
-double ls_wire_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "../core/ls_clock.h"
 
 void ls_wire_init(ls_wire *wire, int fd) {
   memset(wire, 0, sizeof *wire);
@@ -28,7 +23,7 @@ static bool wait_for(ls_wire *wire, short events) {
     if (wire->interrupted != NULL && *wire->interrupted) trouble(wire, LS_WIRE_INTERRUPTED);
     int slice = SLICE_MS;
     if (wire->deadline > 0) {
-      const double left = wire->deadline - ls_wire_now();
+      const double left = wire->deadline - ls_clock_seconds();
       if (left <= 0) trouble(wire, LS_WIRE_TIMEOUT);
       if (left * 1000 < slice) slice = (int)(left * 1000) + 1;
     }

@@ -30,8 +30,6 @@ typedef struct {
   uint8_t out[LS_WIRE_BUFFER], in[LS_WIRE_BUFFER];
 } ls_wire;
 
-double ls_wire_now(void); /* CLOCK_MONOTONIC in seconds */
-
 void ls_wire_init(ls_wire *wire, int fd);
 
 void ls_wire_put_bytes(ls_wire *wire, const void *data, size_t n);

@@ -1,22 +1,18 @@
 #include "ref_record.h"
 
-#include <time.h>
+#include "../core/ls_clock.h"
 
-static double seconds_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+void ls_ref_record_start(ls_ref_recorder *recorder, ls_trace *out) {
+  *recorder = (ls_ref_recorder){.out = out, .mark = ls_clock_seconds()};
 }
-
-void ls_ref_record_start(ls_ref_recorder *recorder, ls_trace *out) { *recorder = (ls_ref_recorder){.out = out, .mark = seconds_now()}; }
 
 ls_record *ls_ref_record_of(ls_ref_recorder *recorder, const char *name) {
   ls_record *rec = ls_trace_find(recorder->out, name);
-  if (rec != NULL) rec->seconds = seconds_now() - recorder->mark;
+  if (rec != NULL) rec->seconds = ls_clock_seconds() - recorder->mark;
   return rec;
 }
 
-void ls_ref_record_resume(ls_ref_recorder *recorder) { recorder->mark = seconds_now(); }
+void ls_ref_record_resume(ls_ref_recorder *recorder) { recorder->mark = ls_clock_seconds(); }
 
 void ls_ref_record(ls_ref_recorder *recorder, const char *name, const ls_tensor *t) {
   ls_record *rec = ls_ref_record_of(recorder, name);

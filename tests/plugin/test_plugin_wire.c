@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/ls_clock.h"
 #include "core/ls_numeric.h"
 #include "plugin/plugin_message.h"
 #include "plugin_run.h"
@@ -24,7 +25,7 @@ static line connected(void) {
   setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
   ls_wire_init(l.a, pair[0]);
   ls_wire_init(l.b, pair[1]);
-  l.a->deadline = l.b->deadline = ls_wire_now() + 20;
+  l.a->deadline = l.b->deadline = ls_clock_seconds() + 20;
   return l;
 }
 
@@ -84,7 +85,7 @@ Test(wire, a_number_outside_its_range_is_malformed) {
 
 Test(wire, silence_ends_at_the_deadline_and_a_closed_end_at_once) {
   line l = connected();
-  l.b->deadline = ls_wire_now() + 0.2;
+  l.b->deadline = ls_clock_seconds() + 0.2;
   cr_expect_eq(ls_wire_get_int(l.b), 0);
   cr_expect_eq(l.b->state, LS_WIRE_TIMEOUT);
   shutdown(l.b->fd, SHUT_RDWR);
@@ -100,7 +101,7 @@ Test(wire, silence_ends_at_the_deadline_and_a_closed_end_at_once) {
 
 Test(wire, a_reader_that_never_reads_does_not_hold_the_writer_up) {
   line l = connected();
-  l.a->deadline = ls_wire_now() + 0.3;
+  l.a->deadline = ls_clock_seconds() + 0.3;
   for (int i = 0; i < 1 << 20; i++) ls_wire_put_int(l.a, i);
   cr_expect_eq(l.a->state, LS_WIRE_TIMEOUT);
   disconnected(&l);
