@@ -115,16 +115,8 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static void dflash_config(const bench_scenario *s, ls_config *config) {
   config->layer = &ls_layer_dflash_context_kv;
-  config->dflash = (ls_dflash_config){.hidden = 5120,
-                                      .aux_count = 5,
-                                      .layers = 5,
-                                      .num_kv_heads = 8,
-                                      .head_dim = 128,
-                                      .ring_capacity = 2176,
-                                      .window = 2048,
-                                      .max_rows = larger(s->size, 16),
-                                      .rms_eps = 1e-6,
-                                      .rope_theta = 1e7};
+  config->dflash = ls_make_dflash_published();
+  config->dflash.max_rows = larger(s->size, 16);
   if (!s->tiny) return;
   ls_dflash_config *d = &config->dflash;
   d->hidden = 128, d->aux_count = 3, d->layers = 2, d->num_kv_heads = 2, d->head_dim = 32, d->ring_capacity = 64, d->window = 48;
@@ -151,26 +143,7 @@ static int64_t attn_start(const bench_scenario *s) {
 
 static void attn_config(const bench_scenario *s, ls_config *config) {
   config->layer = &ls_layer_attn_v41;
-  config->attn = (ls_attn_config){.dim = 5120,
-                                  .n_heads = 64,
-                                  .head_dim = 512,
-                                  .rope_head_dim = 64,
-                                  .q_lora_rank = 1280,
-                                  .o_lora_rank = 1024,
-                                  .o_groups = 8,
-                                  .window_size = 128,
-                                  .index_n_heads = 32,
-                                  .index_head_dim = 128,
-                                  .index_topk = 512,
-                                  .candidate_topk_blocks = 2048,
-                                  .candidate_block_size = 8,
-                                  .original_seq_len = 65536,
-                                  .beta_fast = 32,
-                                  .beta_slow = 1,
-                                  .norm_eps = 1e-20,
-                                  .rope_theta = 1e4,
-                                  .compress_rope_theta = 1.6e5,
-                                  .rope_factor = 16};
+  config->attn = ls_make_attn_published();
   ls_attn_config *a = &config->attn;
   if (s->tiny) {
     a->dim = 96, a->n_heads = 4, a->head_dim = 64, a->rope_head_dim = 16, a->q_lora_rank = 48, a->o_lora_rank = 24, a->o_groups = 2;
