@@ -7,23 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shell_run.h"
+
 #define LOCKSTEP LS_BINARY_DIR "/lockstep"
 
 enum { OUT = 1 << 16 };
 static char out[OUT], folder[256];
 
 /* lockstep bench with the arguments, in the test's folder; both streams land in out. */
-static int bench(const char *arguments) {
-  char command[4096];
-  snprintf(command, sizeof command, "cd %s && %s bench %s 2>&1", folder, LOCKSTEP, arguments);
-  FILE *pipe = popen(command, "r");
-  cr_assert_not_null(pipe);
-  size_t used = 0, got;
-  while (used < sizeof out - 1 && (got = fread(out + used, 1, sizeof out - 1 - used, pipe)) > 0) used += got;
-  out[used] = '\0';
-  const int status = pclose(pipe);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
+static int bench(const char *arguments) { return shell_run(out, sizeof out, "cd %s && %s bench %s 2>&1", folder, LOCKSTEP, arguments); }
 
 static void begin(void) {
   snprintf(folder, sizeof folder, "%s/bench-%d", LS_BINARY_DIR, (int)getpid());

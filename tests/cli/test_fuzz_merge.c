@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shell_run.h"
+
 #define LOCKSTEP LS_BINARY_DIR "/lockstep"
 #define GOLDEN   LS_SOURCE_DIR "/fixtures/golden/"
 
@@ -28,14 +30,7 @@ static int run(const char *format, ...) {
   va_start(list, format);
   vsnprintf(command + n, sizeof command - (size_t)n, format, list);
   va_end(list);
-  FILE *pipe = popen(command, "r");
-  cr_assert_not_null(pipe);
-  const size_t used = fread(out, 1, sizeof out - 1, pipe);
-  out[used] = '\0';
-  char rest[4096];
-  while (fread(rest, 1, sizeof rest, pipe) > 0) continue; /* a pipe that nobody reads would be its failure */
-  const int status = pclose(pipe);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return shell_run(out, sizeof out, "%s", command);
 }
 
 static void remove_folder(void) { run("rm -rf '%s'", folder); }

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shell_run.h"
+
 #define LOCKSTEP LS_BINARY_DIR "/lockstep"
 #define GOLDEN   LS_SOURCE_DIR "/fixtures/golden/"
 
@@ -22,18 +24,12 @@ static char folder[256];
 static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static char out[1 << 16];
 static int run(const char *format, ...) {
-  char command[2048], line[3072];
+  char command[2048];
   va_list list;
   va_start(list, format);
   vsnprintf(command, sizeof command, format, list);
   va_end(list);
-  snprintf(line, sizeof line, "cd %s; L=%s; G=%sdflash_refusals.h5; { %s ; } 2>&1", folder, LOCKSTEP, GOLDEN, command);
-  FILE *pipe = popen(line, "r");
-  cr_assert_not_null(pipe);
-  const size_t used = fread(out, 1, sizeof out - 1, pipe);
-  out[used] = '\0';
-  const int status = pclose(pipe);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return shell_run(out, sizeof out, "cd %s; L=%s; G=%sdflash_refusals.h5; { %s ; } 2>&1", folder, LOCKSTEP, GOLDEN, command);
 }
 
 static void set_up(void) {
