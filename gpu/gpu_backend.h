@@ -69,6 +69,7 @@ static inline lsg_dim3 lsg_grid(int64_t x, int64_t y = 1, int64_t z = 1) {
 }
 
 /* lsg_status LSG_LAUNCH(kernel, lsg_dim3 grid, int threads, size_t dynamic_shared_bytes, lsg_stream, args...)
+ * LSG_LAUNCH_EARLY, for kernels that call lsg_wait_before (gpu_device.h): may begin before the launch in front of it has ended.
  * Raises the kernel's dynamic shared memory limit where needed. Empty grids are LSG_FAILED. Arguments are converted to the kernel's
  * parameter types. A template instance with commas goes in parentheses: LSG_LAUNCH((k<1, 2>), ...). No kernel runs after a failed one until
  * lsg_sync or lsg_download has reported it; only lsg_sync clears it (on cuda a fault in a kernel stays: the context is lost). */

@@ -7,6 +7,11 @@ namespace LSG_NS {
 
 enum { LSG_BF16 = 0, LSG_F16 = 1 };
 
+LSG_DEVICE lsg_u32x4 lsg_zero16() {
+  const lsg_u32x4 v = {0, 0, 0, 0};
+  return v;
+}
+
 /* lsg_act<LSG_BF16> and lsg_act<LSG_F16>: one 16-bit element as float32 and back (nearest-even), two packed into a word (lo in the low
  * half), and the tensor-core product d += a . b of that type. */
 template <int type>

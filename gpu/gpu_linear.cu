@@ -1,11 +1,8 @@
 /* gpu_linear.cu: the two GEMM kernels of this project's own.
  *
- * linear_stream_kernel is bound by reading W. Weights are the M operand of mma m16n8k16 (16 output channels a tile), activations the N
- * operand (8 or 16 columns, missing rows are zeros), so no multiply is wasted on padding W. Inside each 32 of K the order is permuted:
- * lane t of a group of four owns elements 8t .. 8t+7 and feeds them to the fragments of two k16 products, the same for W and x. So each
- * thread's fragments are its own contiguous 16 bytes: loads go from memory to registers and into the tensor core, nothing is exchanged.
- * K is cut in chunks of 64, dealt to the block's warps in turn (the block reads 1 KB runs of each row); the next chunk is in flight
- * while this one is multiplied. The warps' partial sums are added in warp order. K order and cuts depend on k alone.
+ * linear_stream_kernel is bound by reading W. Weights are the M operand of mma m16n8k16 (16 output channels), activations the N operand (8
+ * or 16 columns, missing rows are zeros), so no multiply is wasted on padding W. Each warp has a range of K and a ring of cp.async stages
+ * of its own, which it fills before the launch in front of it has ended. Instructions count: addresses only ever step on.
  *
  * linear_tile_kernel is the plain one: 64 x 64 x 32 tiles through shared memory, cp.async double buffering, ldmatrix, four warps. */
 #include "gpu_linear.h"
@@ -56,138 +53,151 @@ LSG_DEVICE uint16_t *out_place(const ls_gpu_ring &out, int64_t line, int64_t cha
 /* ---- rows 1..16 ---- */
 
 enum {
-  STREAM_WARPS = 8,
+  STREAM_WARPS = LS_GPU_K_RANGES, /* a range each */
   STREAM_THREADS = STREAM_WARPS * 32,
-  STREAM_CHUNK = 64,                    /* of K, a warp's turn */
-  STREAM_M_TILES = 2,                   /* two tiles of 16 channels share a load of x */
-  STREAM_CHANNELS = STREAM_M_TILES * 16 /* a block */
+  STREAM_K = 64,        /* elements of a row in a stage: 8 pieces of 16 bytes */
+  STREAM_ROWS = 4,      /* rows that a warp loads at once, 8 lanes a row */
+  STREAM_CHANNELS = 16, /* of a block: few, so that all blocks of a product run at once and none is left over */
 };
 
-LSG_DEVICE lsg_u32x4 zero16() {
-  lsg_u32x4 v = {0, 0, 0, 0};
-  return v;
-}
+/* Where 16-byte piece p of row r stands in a stage: eight rows of an ldmatrix lie in eight bank groups. */
+LSG_DEVICE int stream_piece(int r, int p) { return r * STREAM_K + (p ^ (r & 7)) * 8; }
 
-/* Elements at .. at + 7 of a row of k; those past k are zero. vector: k is a multiple of 8 and the row 16-byte aligned. */
-template <bool vector, bool stream_once>
-LSG_DEVICE lsg_u32x4 load8(const uint16_t *row, int64_t at, int64_t k, bool exists) {
-  if (!exists || at >= k) return zero16();
+/* 8 elements of a row into shared memory, zeros from the first `left` on. vector: k is a multiple of 8 and rows are 16-byte aligned. */
+template <bool vector, bool once>
+LSG_DEVICE void stream_load8(uint16_t *to, const uint16_t *from, int left) {
   if constexpr (vector) {
-    return stream_once ? lsg_load16_stream(row + at) : lsg_load16(row + at);
+    const int bytes = left >= 8 ? 16 : (left > 0 ? left * 2 : 0);
+    once ? lsg_cp_async16_once(to, from, bytes) : lsg_cp_async16(to, from, bytes);
   } else {
-    uint32_t e[8];
-    LSG_UNROLL
-    for (int i = 0; i < 8; i++) e[i] = at + i < k ? row[at + i] : 0u;
-    lsg_u32x4 v = {e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] | e[7] << 16};
-    return v;
+    for (int e = 0; e < 8; e++) to[e] = e < left ? from[e] : (uint16_t)0;
   }
 }
 
-/* What one lane holds of a chunk: its 16 bytes of both halves (32 of K each) of its channels g and g + 8 of each tile, and of its columns.
- */
+/* Three blocks on a multiprocessor: 72 and 64 KB each. */
 template <int n_tiles>
-struct stream_chunk {
-  lsg_u32x4 w[STREAM_M_TILES][2][2], x[n_tiles][2];
+struct stream_shape {
+  enum {
+    COLUMNS = n_tiles * 8, /* rows of x, missing ones are zeros */
+    STAGES = n_tiles == 1 ? 3 : 2,
+    W_STAGE = STREAM_CHANNELS * STREAM_K,
+    X_STAGE = COLUMNS * STREAM_K,
+    BYTES = STREAM_WARPS * STAGES * (W_STAGE + X_STAGE) * 2,
+    LD = STREAM_CHANNELS + 4 /* of the ranges' sums; + 4: no two lanes of a store hit one bank */
+  };
 };
 
+/* Block (i, 0, z): 16 channels of group z, all of K, a range a warp. A warp's stages are its own: no barrier until the ranges are added. */
 template <int type, int n_tiles, bool vector, class out_t>
 LSG_KERNEL(STREAM_THREADS)
 void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k, int64_t ldx) {
-  enum { COLUMNS = n_tiles * 8, LD = STREAM_CHANNELS + 4 }; /* + 4: no two lanes of a store hit one bank */
-  LSG_SHARED(float, partial, STREAM_WARPS *COLUMNS *LD);
-  const int g = lsg_lane() >> 2, t = lsg_lane() & 3;
+  using S = stream_shape<n_tiles>;
+  LSG_DYNAMIC_SHARED(uint16_t, ring);
+  const int lane = lsg_lane(), warp = lsg_warp(), piece = lane & 7, row_of_lane = lane >> 3;
   const int64_t first = lsg_block_x() * STREAM_CHANNELS;
-  x += lsg_block_z() * k; /* z: the group */
-  w += lsg_block_z() * n * k;
+  uint16_t *w_ring = ring + warp * S::STAGES * S::W_STAGE,
+           *x_ring = ring + STREAM_WARPS * S::STAGES * S::W_STAGE + warp * S::STAGES * S::X_STAGE;
   out_group(out, lsg_block_z() * n);
 
-  const uint16_t *w_row[STREAM_M_TILES][2], *x_row[n_tiles];
-  bool w_exists[STREAM_M_TILES][2], x_exists[n_tiles];
+  const int64_t length = ls_gpu_linear_range(k), begin = warp * length, end = begin + length < k ? begin + length : k;
+  const int count = begin < end ? (int)(end - begin) : 0, steps = (count + STREAM_K - 1) / STREAM_K;
+  const uint16_t *w_next[STREAM_CHANNELS / STREAM_ROWS], *x_next[S::COLUMNS / STREAM_ROWS];
   LSG_UNROLL
-  for (int i = 0; i < STREAM_M_TILES; i++) {
+  for (int i = 0; i < STREAM_CHANNELS / STREAM_ROWS; i++) { /* channels that do not exist read the last one: nobody stores them */
+    const int64_t channel = first + i * STREAM_ROWS + row_of_lane;
+    w_next[i] = w + (lsg_block_z() * n + (channel < n ? channel : n - 1)) * k + begin + piece * 8;
+  }
+  LSG_UNROLL
+  for (int i = 0; i < S::COLUMNS / STREAM_ROWS; i++)
+    x_next[i] = x + (i * STREAM_ROWS + row_of_lane) * ldx + lsg_block_z() * k + begin + piece * 8;
+  const int rows_of_lane = ((int)rows - row_of_lane + STREAM_ROWS - 1) / STREAM_ROWS;
+  int w_left = count - piece * 8, x_left = w_left;
+
+  auto load_w = [&](int slot) {
     LSG_UNROLL
-    for (int h = 0; h < 2; h++) {
-      int64_t channel = first + i * 16 + h * 8 + g;
-      w_exists[i][h] = channel < n;
-      w_row[i][h] = w + (channel < n ? channel : 0) * k;
+    for (int i = 0; i < STREAM_CHANNELS / STREAM_ROWS; i++) {
+      stream_load8<vector, true>(w_ring + slot * S::W_STAGE + stream_piece(i * STREAM_ROWS + row_of_lane, piece), w_next[i], w_left);
+      w_next[i] += STREAM_K;
+    }
+    w_left -= STREAM_K;
+  };
+  auto load_x = [&](int slot) {
+    LSG_UNROLL
+    for (int i = 0; i < S::COLUMNS / STREAM_ROWS; i++) {
+      if (i < rows_of_lane)
+        stream_load8<vector, false>(x_ring + slot * S::X_STAGE + stream_piece(i * STREAM_ROWS + row_of_lane, piece), x_next[i], x_left);
+      x_next[i] += STREAM_K;
+    }
+    x_left -= STREAM_K;
+  };
+
+  /* W may be read before the launch in front has ended: nothing writes it */
+  LSG_UNROLL
+  for (int step = 0; step < S::STAGES - 1; step++) {
+    if (step < steps) load_w(step);
+    lsg_cp_async_commit();
+  }
+  for (int i = lane; i < S::STAGES * S::X_STAGE / 8; i += 32) { /* rows that do not exist; the others are filled stage by stage */
+    if (i / (STREAM_K / 8) % S::COLUMNS >= rows) lsg_store16(x_ring + i * 8, lsg_zero16());
+  }
+  lsg_wait_before();
+  lsg_let_next();
+  LSG_UNROLL
+  for (int step = 0; step < S::STAGES - 1; step++) {
+    if (step < steps) load_x(step);
+    lsg_cp_async_commit();
+  }
+
+  float sum[n_tiles][4];
+  LSG_UNROLL
+  for (int i = 0; i < n_tiles * 4; i++) sum[i >> 2][i & 3] = 0.0f;
+  /* ldmatrix: lanes 8i .. 8i+7 name the rows of 8x8 matrix i. A: (0, 0), (8, 0), (0, 8), (8, 8); B: the four k8 of two k16 steps. */
+  const int a_row = (lane & 7) + ((lane >> 3) & 1) * 8, a_piece = lane >> 4, b_row = lane & 7, b_piece = lane >> 3;
+  int slot = 0, free_slot = S::STAGES - 1;
+  for (int step = 0; step < steps; step++) {
+    lsg_cp_async_wait<S::STAGES - 2>();
+    lsg_warp_sync(LSG_FULL_MASK); /* this stage is there for all lanes, and the one before is read by all */
+    if (step + S::STAGES - 1 < steps) {
+      load_w(free_slot);
+      load_x(free_slot);
+    }
+    lsg_cp_async_commit();
+    const uint16_t *ws = w_ring + slot * S::W_STAGE, *xs = x_ring + slot * S::X_STAGE;
+    free_slot = slot;
+    slot = slot + 1 < S::STAGES ? slot + 1 : 0;
+    LSG_UNROLL
+    for (int half = 0; half < 2; half++) {
+      uint32_t b[n_tiles][4];
+      LSG_UNROLL
+      for (int j = 0; j < n_tiles; j++) lsg_ldmatrix_x4(b[j], xs + stream_piece(j * 8 + b_row, half * 4 + b_piece));
+      LSG_UNROLL
+      for (int q = 0; q < 2; q++) {
+        uint32_t a[4];
+        lsg_ldmatrix_x4(a, ws + stream_piece(a_row, half * 4 + q * 2 + a_piece));
+        LSG_UNROLL
+        for (int j = 0; j < n_tiles; j++) lsg_act<type>::mma(sum[j], a, b[j] + q * 2);
+      }
     }
   }
+
+  lsg_cp_async_wait<0>();
+  lsg_barrier(); /* the ring is free for the ranges' sums */
+  float *partial = reinterpret_cast<float *>(ring);
   LSG_UNROLL
   for (int j = 0; j < n_tiles; j++) {
-    int64_t row = j * 8 + g;
-    x_exists[j] = row < rows;
-    x_row[j] = x + (row < rows ? row : 0) * ldx;
-  }
-
-  float sum[STREAM_M_TILES][n_tiles][4];
-  LSG_UNROLL
-  for (int i = 0; i < STREAM_M_TILES; i++) {
     LSG_UNROLL
-    for (int j = 0; j < n_tiles; j++) {
-      LSG_UNROLL
-      for (int e = 0; e < 4; e++) sum[i][j][e] = 0.0f;
-    }
-  }
-
-  auto load = [&](stream_chunk<n_tiles> &c, int64_t at) {
-    LSG_UNROLL
-    for (int i = 0; i < STREAM_M_TILES; i++) {
-      LSG_UNROLL
-      for (int h = 0; h < 2; h++) {
-        LSG_UNROLL
-        for (int q = 0; q < 2; q++) c.w[i][h][q] = load8<vector, true>(w_row[i][h], at + q * 32 + t * 8, k, w_exists[i][h]);
-      }
-    }
-    LSG_UNROLL
-    for (int j = 0; j < n_tiles; j++) {
-      LSG_UNROLL
-      for (int q = 0; q < 2; q++) c.x[j][q] = load8<vector, false>(x_row[j], at + q * 32 + t * 8, k, x_exists[j]);
-    }
-  };
-  auto multiply = [&](const stream_chunk<n_tiles> &c) {
-    LSG_UNROLL
-    for (int q = 0; q < 2; q++) {
-      LSG_UNROLL
-      for (int i = 0; i < STREAM_M_TILES; i++) {
-        const lsg_u32x4 &lo = c.w[i][0][q], &hi = c.w[i][1][q];
-        uint32_t a0[4] = {lo.x, hi.x, lo.y, hi.y}, a1[4] = {lo.z, hi.z, lo.w, hi.w};
-        LSG_UNROLL
-        for (int j = 0; j < n_tiles; j++) {
-          uint32_t b0[2] = {c.x[j][q].x, c.x[j][q].y}, b1[2] = {c.x[j][q].z, c.x[j][q].w};
-          lsg_act<type>::mma(sum[i][j], a0, b0);
-          lsg_act<type>::mma(sum[i][j], a1, b1);
-        }
-      }
-    }
-  };
-
-  const int64_t stride = STREAM_WARPS * STREAM_CHUNK;
-  stream_chunk<n_tiles> now, next;
-  load(now, (int64_t)lsg_warp() * STREAM_CHUNK);
-  for (int64_t at = (int64_t)lsg_warp() * STREAM_CHUNK; at < k; at += stride) {
-    load(next, at + stride);
-    multiply(now);
-    now = next;
-  }
-
-  LSG_UNROLL
-  for (int i = 0; i < STREAM_M_TILES; i++) {
-    LSG_UNROLL
-    for (int j = 0; j < n_tiles; j++) {
-      LSG_UNROLL
-      for (int e = 0; e < 4; e++) {
-        int channel = i * 16 + (e >> 1) * 8 + g, column = j * 8 + t * 2 + (e & 1);
-        partial[(lsg_warp() * COLUMNS + column) * LD + channel] = sum[i][j][e];
-      }
+    for (int e = 0; e < 4; e++) {
+      const int channel = (e >> 1) * 8 + (lane >> 2), column = j * 8 + (lane & 3) * 2 + (e & 1);
+      partial[(warp * S::COLUMNS + column) * S::LD + channel] = sum[j][e];
     }
   }
   lsg_barrier();
-  for (int i = lsg_thread(); i < COLUMNS * STREAM_CHANNELS; i += STREAM_THREADS) {
-    int channel = i % STREAM_CHANNELS, row = i / STREAM_CHANNELS;
+  for (int i = lsg_thread(); i < S::COLUMNS * STREAM_CHANNELS; i += STREAM_THREADS) {
+    const int channel = i % STREAM_CHANNELS, row = i / STREAM_CHANNELS;
     if (row >= rows || first + channel >= n) continue;
     float total = 0.0f;
     LSG_UNROLL
-    for (int warp = 0; warp < STREAM_WARPS; warp++) total += partial[(warp * COLUMNS + row) * LD + channel];
+    for (int range = 0; range < STREAM_WARPS; range++) total += partial[(range * S::COLUMNS + row) * S::LD + channel];
     *out_place(out, out_line(out, row), first + channel) = lsg_act<type>::round(total);
   }
 }
@@ -311,8 +321,10 @@ template <int type, bool vector, class out_t>
 static lsg_status launch_own(const out_t &out, const uint16_t *x, const uint16_t *w, const own_shape &s, lsg_stream stream) {
   if (s.stream_kernel) {
     auto kernel = s.rows <= 8 ? linear_stream_kernel<type, 1, vector, out_t> : linear_stream_kernel<type, 2, vector, out_t>;
+    size_t bytes = stream_shape<1>::BYTES;
+    if (s.rows > 8) bytes = stream_shape<2>::BYTES;
     lsg_dim3 grid = lsg_grid((s.n + STREAM_CHANNELS - 1) / STREAM_CHANNELS, 1, s.groups);
-    return LSG_LAUNCH(kernel, grid, STREAM_THREADS, 0, stream, out, x, w, s.rows, s.n, s.k, s.ldx);
+    return LSG_LAUNCH_EARLY(kernel, grid, STREAM_THREADS, bytes, stream, out, x, w, s.rows, s.n, s.k, s.ldx);
   }
   auto kernel = linear_tile_kernel<type, vector, out_t>;
   lsg_dim3 grid = lsg_grid((s.n + TILE_CHANNELS - 1) / TILE_CHANNELS, (s.rows + TILE_ROWS - 1) / TILE_ROWS, s.groups);

@@ -16,6 +16,12 @@
 
 namespace LSG_NS {
 
+/* The order of every sum over K but a library's: K in LS_GPU_K_RANGES ranges of ls_gpu_linear_range(k) elements (the last ones shorter, or
+ * empty); in a range one float32 accumulator goes through ascending steps of 16 elements of the tensor core, from 0, zeros past the range's
+ * end; then 0 + r0 + r1 + ... in the order of the ranges, in float32; then one rounding. It depends on k alone. */
+enum { LS_GPU_K_RANGES = 8 };
+LSG_DEVICE int64_t ls_gpu_linear_range(int64_t k) { return ((k + LS_GPU_K_RANGES - 1) / LS_GPU_K_RANGES + 31) / 32 * 32; }
+
 enum { LS_GPU_STREAM_ROWS = 16 };
 #define LS_GPU_TILE_LIMIT ((int64_t)1 << 28)
 

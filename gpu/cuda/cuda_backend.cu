@@ -12,6 +12,7 @@ namespace LSG_NS {
 struct lsg_stream_s {
   cudaStream_t stream;
   bool capturing;
+  bool early; /* the device can begin a launch before the one in front has ended: compute capability 9.0 and up */
 };
 struct lsg_graph_s {
   cudaGraph_t graph;
@@ -80,6 +81,9 @@ lsg_status lsg_stream_new(lsg_stream *stream) {
   *stream = static_cast<lsg_stream>(calloc(1, sizeof **stream));
   if (*stream == nullptr) return cuda_fail(LSG_NO_MEMORY, "out of host memory");
   cudaError_t error = cudaStreamCreateWithFlags(&(*stream)->stream, cudaStreamNonBlocking);
+  int device = 0, major = 0;
+  if (cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess)
+    (*stream)->early = major >= 9;
   if (error == cudaSuccess) return LSG_OK;
   free(*stream);
   *stream = nullptr;
@@ -199,15 +203,24 @@ void lsg_mark_free(lsg_mark mark) {
 
 void lsg_set_schedule(uint64_t) {} /* the card orders its threads as it likes */
 
-lsg_status lsg_launch_raw(const char *name, const void *kernel, lsg_dim3 grid, int threads, size_t dynamic_bytes, lsg_stream stream,
-                          void **arguments) {
+lsg_status lsg_launch_raw(const char *name, const void *kernel, lsg_dim3 grid, int threads, size_t dynamic_bytes, bool early,
+                          lsg_stream stream, void **arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads <= 0)
     return cuda_fail(LSG_FAILED, "kernel %s: empty grid (%u, %u, %u) of %d threads", name, grid.x, grid.y, grid.z, threads);
   cudaError_t error = cudaSuccess;
   /* 48 KB without asking is for static and dynamic together, so asked whenever there is any */
   if (dynamic_bytes > 0) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)dynamic_bytes);
-  if (error == cudaSuccess)
-    error = cudaLaunchKernel(kernel, dim3(grid.x, grid.y, grid.z), dim3((unsigned)threads), arguments, dynamic_bytes, stream->stream);
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(grid.x, grid.y, grid.z);
+  config.blockDim = dim3((unsigned)threads);
+  config.dynamicSmemBytes = dynamic_bytes;
+  config.stream = stream->stream;
+  config.attrs = &attribute;
+  config.numAttrs = early && stream->early ? 1 : 0;
+  if (error == cudaSuccess) error = cudaLaunchKernelExC(&config, kernel, arguments);
   if (error == cudaSuccess) return LSG_OK;
   cudaGetLastError();
   return cuda_fail(LSG_FAILED, "kernel %s, grid (%u, %u, %u), %d threads, %zu bytes of shared memory: %s", name, grid.x, grid.y, grid.z,

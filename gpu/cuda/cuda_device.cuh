@@ -74,6 +74,18 @@ LSG_DEVICE float lsg_fmin_nan(float a, float b) {
 }
 LSG_DEVICE bool lsg_isfinite(float v) { return (__float_as_uint(v) & 0x7F800000u) != 0x7F800000u; }
 
+/* ---- early launches ---- */
+LSG_DEVICE void lsg_wait_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+LSG_DEVICE void lsg_let_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /* ---- barrier and warp ---- */
 LSG_DEVICE void lsg_barrier() { __syncthreads(); }
 LSG_DEVICE void lsg_warp_sync(unsigned mask) { __syncwarp(mask); }
@@ -150,6 +162,11 @@ LSG_DEVICE void lsg_ldmatrix_x2_trans(uint32_t r[2], const void *row) {
 LSG_DEVICE void lsg_cp_async16(void *shared, const void *global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(lsg_shared_address(shared)), "l"(__cvta_generic_to_global(global)),
                "r"(bytes)
+               : "memory");
+}
+LSG_DEVICE void lsg_cp_async16_once(void *shared, const void *global, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(lsg_shared_address(shared)),
+               "l"(__cvta_generic_to_global(global)), "r"(bytes)
                : "memory");
 }
 LSG_DEVICE void lsg_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

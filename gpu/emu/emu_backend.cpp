@@ -246,7 +246,8 @@ class launch_op final : public emu_op {
   bool run(char *text) override {
     if (!arguments_are_fine(text, name_.c_str(), call_.get())) return false;
     emu_run run = {};
-    run.name = name_.c_str(), run.call = call_.get(), run.grid = grid_, run.threads = threads_, run.dynamic_bytes = dynamic_bytes_;
+    run.name = name_.c_str(), run.call = call_.get(), run.early = call_->early(), run.grid = grid_, run.threads = threads_,
+    run.dynamic_bytes = dynamic_bytes_;
     run.blocks = (int64_t)grid_.x * grid_.y * grid_.z;
     run.seed = schedule_seed.load();
     run.number = launches.fetch_add(1);

@@ -78,6 +78,7 @@ uint64_t emu_warp(emu_kind kind, unsigned mask, uint64_t bits, int operand, cons
 void emu_ldmatrix(emu_kind kind, uint32_t *r, const void *row, const char *file, int line);
 void emu_mma(emu_kind kind, float d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
 void emu_cp_async16(void *shared, const void *global, int bytes, const char *file, int line);
+void emu_wait_before(void);
 void emu_cp_async_commit(void);
 void emu_cp_async_wait(int groups);
 [[noreturn]] void emu_misaligned(const char *what, const void *p, const char *file, int line);
@@ -214,8 +215,15 @@ LSG_DEVICE void lsg_ldmatrix_x2_trans(uint32_t r[2], const void *row LSG_SITE) {
   emu_ldmatrix(EMU_LDMATRIX_X2_TRANS, r, row LSG_SITE_PASS);
 }
 
+/* ---- early launches ---- */
+LSG_DEVICE void lsg_wait_before() { emu_wait_before(); }
+LSG_DEVICE void lsg_let_next() {}
+
 /* ---- cp.async ---- */
 LSG_DEVICE void lsg_cp_async16(void *shared, const void *global, int bytes LSG_SITE) {
+  emu_cp_async16(shared, global, bytes LSG_SITE_PASS);
+}
+LSG_DEVICE void lsg_cp_async16_once(void *shared, const void *global, int bytes LSG_SITE) {
   emu_cp_async16(shared, global, bytes LSG_SITE_PASS);
 }
 LSG_DEVICE void lsg_cp_async_commit() { emu_cp_async_commit(); }

@@ -485,6 +485,8 @@ void emu_cp_async16(void *shared, const void *global, int bytes, const char *fil
   }
 }
 
+void emu_wait_before(void) { emu_self->waited = true; }
+
 void emu_cp_async_commit(void) { emu_self->group++; }
 
 void emu_cp_async_wait(int groups) {
@@ -608,6 +610,8 @@ static void finish_thread(emu_fiber *self) {
       emu_fail("has returned, while lanes 0x%08x of its warp wait at %s (%s:%d), whose mask 0x%08x names it", m->arrived,
                kind_names[m->kind], emu_file_name(m->file), m->line, m->mask);
   }
+  if (w->run->early && !self->waited)
+    emu_fail("has returned without lsg_wait_before(): the launch is an early one, and what it read may not have been written yet");
   self->finished = true;
   warp->exited |= self->bit;
   w->alive--;
@@ -764,6 +768,7 @@ static void run_block(emu_worker *w, int64_t turn) {
     f->waits = EMU_NONE;
     f->n_copies = 0;
     f->group = 0;
+    f->waited = false;
   }
   jump(&w->home, pick(w, &w->warps[0]));
   if (w->abandoned) bury(w);

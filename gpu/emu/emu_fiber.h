@@ -72,6 +72,7 @@ struct alignas(64) emu_fiber {
   size_t stack_bytes;
   void *fake_stack; /* AddressSanitizer's */
   unsigned valgrind_id;
+  bool waited; /* lsg_wait_before was called */
 };
 static_assert(offsetof(emu_fiber, copies) <= 64, "a switch touches one line of the cache");
 
@@ -87,6 +88,7 @@ struct emu_shared_cell {
 struct emu_run {
   const char *name; /* the kernel's */
   const emu_call *call;
+  bool early; /* each thread calls lsg_wait_before */
   lsg_dim3 grid;
   int threads;
   size_t dynamic_bytes;

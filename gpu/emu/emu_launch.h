@@ -20,9 +20,14 @@ struct emu_argument {
 
 class emu_call {
  public:
+  explicit emu_call(bool early) : early_(early) {}
   virtual ~emu_call() = default;
   virtual void invoke() const = 0; /* one thread of the kernel */
   virtual int arguments(const emu_argument **list) const = 0;
+  bool early() const { return early_; } /* LSG_LAUNCH_EARLY */
+
+ private:
+  bool early_;
 };
 
 /* emu_backend.cpp. Takes the call over. */
@@ -44,7 +49,7 @@ inline void emu_clear_padding(T &value) {
 template <typename... P>
 class emu_kernel_call final : public emu_call {
  public:
-  emu_kernel_call(void (*kernel)(P...), P... p) : kernel_(kernel), values_(p...) {
+  emu_kernel_call(bool early, void (*kernel)(P...), P... p) : emu_call(early), kernel_(kernel), values_(p...) {
     static_assert((std::is_trivially_copyable_v<P> && ...), "kernel arguments are pointers, scalars and plain structs");
     std::apply([](P &...value) { (emu_clear_padding(value), ...); }, values_);
     describe(std::index_sequence_for<P...>());
@@ -69,17 +74,18 @@ class emu_kernel_call final : public emu_call {
   emu_argument list_[sizeof...(P) + 1];
 };
 
-template <typename... P, typename... A>
+template <bool early, typename... P, typename... A>
 inline lsg_status lsg_launch(const char *name, void (*kernel)(P...), lsg_dim3 grid, int threads, size_t dynamic_bytes, lsg_stream stream,
                              A... a) {
   static_assert(sizeof...(P) == sizeof...(A), "LSG_LAUNCH: the kernel takes another number of arguments");
-  std::unique_ptr<emu_call> call(new (std::nothrow) emu_kernel_call<P...>(kernel, static_cast<P>(a)...));
+  std::unique_ptr<emu_call> call(new (std::nothrow) emu_kernel_call<P...>(early, kernel, static_cast<P>(a)...));
   if (!call) return emu_out_of_memory(name);
   return emu_launch(name, std::move(call), grid, threads, dynamic_bytes, stream);
 }
 
 }  // namespace LSG_NS
 
-#define LSG_LAUNCH(kernel, ...) LSG_NS::lsg_launch(#kernel, kernel, __VA_ARGS__)
+#define LSG_LAUNCH(kernel, ...)       LSG_NS::lsg_launch<false>(#kernel, kernel, __VA_ARGS__)
+#define LSG_LAUNCH_EARLY(kernel, ...) LSG_NS::lsg_launch<true>(#kernel, kernel, __VA_ARGS__)
 
 #endif
