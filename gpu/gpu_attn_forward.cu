@@ -308,33 +308,46 @@ static ls_status project_x(forward *f, ls_error *err) {
   return done(f, "index_w_proj", c->index_w_proj, NULL, err);
 }
 
-/* 1. qr [m, q_lora_rank] = RMSNorm(qr_proj, q_norm); 2, 8: the projections that share it; 2. q = RoPE(q_proj) on each head's tail */
-static ls_status query(forward *f, ls_error *err) {
+/* What follows from those alone: 1. qr [m, q_lora_rank], 3. kv [m, head_dim], 4. into the ring, 5. which of its rows each query sees,
+ * 6. latent [m, head_dim] at ratio 1, 8. index_w */
+static ls_status rows_of_x(forward *f, ls_error *err) {
   attn_context *c = f->c;
   const ls_attn_config *a = f->a;
-  DEVICE_TRY(ls_gpu_rms_norm(true, c->qr, c->qr, f->l->q_norm, (float)a->norm_eps, f->m, a->q_lora_rank, f->stream));
+  attn_layer *l = f->l;
+  const float scale = (float)(1 / sqrt((double)a->index_head_dim) * (1 / sqrt((double)a->index_n_heads)));
+  const bool latents = f->plan.kv_source && f->plan.ratio == 1;
+  ls_gpu_x_rows r;
+  memset(&r, 0, sizeof r);
+  r.qr = c->qr, r.q_norm = l->q_norm, r.q_rank = a->q_lora_rank;
+  r.kv = c->kv, r.ring = l->window, r.kv_proj = c->kv_proj, r.kv_norm = l->kv_norm, r.freq = l->freq;
+  r.head_dim = a->head_dim, r.rope_dim = a->rope_head_dim, r.window = a->window_size;
+  r.idx = f->list, r.ld = f->list_ld, r.wk = f->plan.wk;
+  if (latents) r.latent = c->latent, r.pool_norm = l->pool_norm, r.latents = f->g_most;
+  if (scores(f)) r.index_w = c->index_w, r.index_w_proj = c->index_w_proj, r.index_heads = a->index_n_heads;
+  DEVICE_TRY(ls_gpu_attn_x_rows(&r, (float)a->norm_eps, scale, f->m, c->step, f->stream));
+
+  bool given_kv;
   LS_TRY(done(f, "qr", c->qr, NULL, err));
+  LS_TRY(done(f, "kv", c->kv, &given_kv, err));
+  if (given_kv) DEVICE_TRY(ls_gpu_window_store(l->window, c->kv, f->m, a->head_dim, a->window_size, c->step, f->stream));
+  LS_TRY(done(f, "window", l->window, NULL, err));
+  LS_TRY(done_columns(f, "window_idx", f->list, true, err));
+  if (latents) LS_TRY(done(f, "latent", c->latent, NULL, err));
+  return done(f, "index_w", c->index_w, NULL, err);
+}
+
+/* 2, 8: the projections that share qr; 2. q = RoPE(q_proj) on each head's tail, 8. index_q */
+static ls_status queries(forward *f, ls_error *err) {
+  attn_context *c = f->c;
+  const ls_attn_config *a = f->a;
   const ls_gpu_part part[] = {{c->q, a->q_dim}, {c->index_q_proj, a->index_q_dim}};
   DEVICE_TRY(ls_gpu_linear_parts(true, part, scores(f) ? 2 : 1, c->qr, f->l->qr_weights, f->m, a->q_lora_rank, c->device.gemm, f->stream));
   LS_TRY(done(f, "q_proj", c->q, NULL, err));
   LS_TRY(done(f, "index_q_proj", c->index_q_proj, NULL, err));
-  DEVICE_TRY(ls_gpu_rope_heads(c->q, c->q, f->l->freq, f->m, a->n_heads, a->head_dim, a->rope_head_dim, false, c->step, f->stream));
-  return done(f, "q", c->q, NULL, err);
-}
-
-/* 3. kv [m, head_dim], 4. into the ring, 5. which of its rows each query sees */
-static ls_status window(forward *f, ls_error *err) {
-  attn_context *c = f->c;
-  const ls_attn_config *a = f->a;
-  attn_layer *l = f->l;
-  bool given_kv;
-  DEVICE_TRY(ls_gpu_attn_kv(c->kv, l->window, c->kv_proj, l->kv_norm, (float)a->norm_eps, l->freq, f->m, a->head_dim, a->rope_head_dim,
-                            a->window_size, c->step, f->stream));
-  LS_TRY(done(f, "kv", c->kv, &given_kv, err));
-  if (given_kv) DEVICE_TRY(ls_gpu_window_store(l->window, c->kv, f->m, a->head_dim, a->window_size, c->step, f->stream));
-  LS_TRY(done(f, "window", l->window, NULL, err));
-  DEVICE_TRY(ls_gpu_window_idx(f->list, f->list_ld, f->m, f->plan.wk, a->window_size, c->step, f->stream));
-  return done_columns(f, "window_idx", f->list, true, err);
+  DEVICE_TRY(ls_gpu_attn_queries(c->q, a->n_heads, a->head_dim, c->index_q, c->index_q_proj, scores(f) ? a->index_n_heads : 0,
+                                 a->index_head_dim, f->l->freq, f->m, a->rope_head_dim, c->step, f->stream));
+  LS_TRY(done(f, "q", c->q, NULL, err));
+  return done(f, "index_q", c->index_q, NULL, err);
 }
 
 /* 6. at ratio r > 1: kv32 = x . wkv^T, score32 = x . wgate^T, pooled group by group */
@@ -355,11 +368,12 @@ static ls_status pool(forward *f, ls_error *err) {
   return done(f, "score_state", l->score_state, NULL, err);
 }
 
-/* 6. latent [g, head_dim], before RoPE. Rows of memory that this step makes no latent in hold what they held: nothing reads them. */
+/* 6. latent [g, head_dim], before RoPE, at ratio r > 1. Rows of memory that this step makes no latent in hold what they held: nothing reads
+ * them. */
 static ls_status latent(forward *f, ls_error *err) {
   attn_context *c = f->c;
   const ls_attn_config *a = f->a;
-  if (f->plan.ratio > 1) LS_TRY(pool(f, err));
+  LS_TRY(pool(f, err));
   DEVICE_TRY(ls_gpu_rms_norm(true, c->latent, c->latent, f->l->pool_norm, (float)a->norm_eps, f->g_most, a->head_dim, f->stream));
   return done(f, "latent", c->latent, NULL, err);
 }
@@ -380,17 +394,11 @@ static ls_status index_key(forward *f, ls_error *err) {
   return LS_OK;
 }
 
-/* 8. index_q, index_w, index_score; candidates; the k best */
+/* 8. index_score; candidates; the k best */
 static ls_status select_rows(forward *f, ls_error *err) {
   attn_context *c = f->c;
   const ls_attn_config *a = f->a;
   const ls_attn_plan *p = &f->plan;
-  const float scale = (float)(1 / sqrt((double)a->index_head_dim) * (1 / sqrt((double)a->index_n_heads)));
-  DEVICE_TRY(ls_gpu_index_q(c->index_q, c->index_q_proj, f->l->freq, f->m, a->index_n_heads, a->index_head_dim, a->rope_head_dim, c->step,
-                            f->stream));
-  LS_TRY(done(f, "index_q", c->index_q, NULL, err));
-  DEVICE_TRY(ls_gpu_index_w(c->index_w, c->index_w_proj, scale, f->m * a->index_n_heads, f->stream));
-  LS_TRY(done(f, "index_w", c->index_w, NULL, err));
   DEVICE_TRY(
       ls_gpu_index_score(c->index_score, c->index_q, c->index_w, f->m, a->index_n_heads, a->index_head_dim, f->n_most, c->step, f->stream));
   LS_TRY(done(f, "index_score", c->index_score, NULL, err));
@@ -448,9 +456,9 @@ static ls_status project_out(forward *f, ls_error *err) {
 
 static ls_status stages(forward *f, ls_error *err) {
   LS_TRY(project_x(f, err));
-  LS_TRY(query(f, err));
-  LS_TRY(window(f, err));
-  if (f->plan.kv_source) LS_TRY(latent(f, err));
+  LS_TRY(rows_of_x(f, err));
+  LS_TRY(queries(f, err));
+  if (f->plan.kv_source && f->plan.ratio > 1) LS_TRY(latent(f, err));
   if (f->plan.kv_source) LS_TRY(index_key(f, err));
   if (scores(f)) LS_TRY(select_rows(f, err));
   if (f->plan.kv_source) LS_TRY(compressed_rows(f, err));

@@ -1,9 +1,12 @@
 /* gpu_attn_rows.cu: the row work of attn_v41. All of it is bound by memory, or at decode by latency.
  *
- * row_kernel (kv, index_k, compress_kv): one warp a row. A lane holds 8 elements beside each other of each 256, 16 bytes a load, so a
+ * row_work (kv, index_k, compress_kv): one warp a row. A lane holds 8 elements beside each other of each 256, 16 bytes a load, so a
  * rotated pair lies in one lane and a block of the round trips in 2 or 4: nothing goes through shared memory, and a row of up to 512 is
  * read once and stays in registers. Wider rows are read twice, once for the norm's sum. Each lane works out one angle of 64 elements and
  * hands it to the lane that rotates; rows of a published layer need one sine and one cosine a lane.
+ *
+ * x_rows_kernel: a decode step's launches are too short to go one by one, so what follows the projections of x is one launch of unlike
+ * blocks.
  *
  * head_kernel (q, index_q): all heads of a row share their angles, which a block works out once, into shared memory.
  *
@@ -14,6 +17,7 @@
 
 #include <math.h>
 
+#include "gpu_norm_row.h"
 #include "gpu_quant.h"
 #include "gpu_rope.h"
 
@@ -72,10 +76,13 @@ LSG_DEVICE void rotate(float *a, float *b, float s, float c) {
 /* ---- 3, 7, 9: norm, rotation, round trip and store of one row a warp ---- */
 
 enum {
-  ROW_WARPS = 4,
+  ROW_WARPS = NORM_WARPS,
   ROW_THREADS = ROW_WARPS * 32,
   ROW_CHUNK = 32 * QUANT_UNIT, /* elements that a warp holds at once, a unit a lane */
-  ROW_HELD = 2                 /* chunks that stay in registers */
+  ROW_HELD = 2,                /* chunks that stay in registers */
+  TURN_LANES = 8,              /* lanes that hold 64 elements: 32 angles, one a lane of the warp */
+  TURN_SPAN = TURN_LANES * QUANT_UNIT,
+  TURN_PARTS = 32 / TURN_LANES
 };
 
 /* Jobs have no padding: the emulator takes every 8 bytes of a struct for what may be a pointer. */
@@ -87,63 +94,83 @@ typedef struct {
   const ls_gpu_attn_step *step;
 } row_job;
 
-/* Rotates what of this lane's elements, at .. at + 7 of the row, is in the tail, first .. dim - 1. Called by the whole warp, whose
- * elements begin at `chunk`. */
-LSG_DEVICE void row_rotate(float v[QUANT_UNIT], int64_t chunk, int64_t first, int64_t dim, const float *freq, float position LSG_SITE) {
-  enum { LANES = 8, SPAN = LANES * QUANT_UNIT }; /* 64 elements: 32 angles, one a lane, for the 8 lanes that hold them */
+/* Whether some of the 64 elements from `begin` on are in the tail, first .. dim - 1. */
+LSG_DEVICE bool row_turns(int64_t begin, int64_t first, int64_t dim) { return begin + TURN_SPAN > first && begin < dim; }
+
+/* This lane's angle of the 64 elements from `begin` on. */
+LSG_DEVICE void row_angle(float *s, float *c, int64_t begin, int64_t first, int64_t dim, const float *freq, float position) {
+  const int64_t pair = begin + 2 * lsg_lane();
+  *s = 0.0f, *c = 0.0f;
+  if (pair >= first && pair < dim) lsg_sincos(position * freq[(pair - first) / 2], s, c);
+}
+
+/* Rotates what of this lane's elements is in the tail: part `part` of the chunk that begins at `chunk`, whose angles the lanes have. Called
+ * by the whole warp. */
+LSG_DEVICE void row_turn(float v[QUANT_UNIT], int64_t chunk, int part, int64_t first, float s, float c LSG_SITE) {
   LSG_UNROLL
-  for (int part = 0; part < 32 / LANES; part++) {
-    const int64_t begin = chunk + part * SPAN, pair = begin + 2 * lsg_lane();
-    if (begin + SPAN <= first || begin >= dim) continue; /* the whole warp */
-    float s = 0.0f, c = 0.0f;
-    if (pair >= first && pair < dim) lsg_sincos(position * freq[(pair - first) / 2], &s, &c);
-    LSG_UNROLL
-    for (int i = 0; i < QUANT_UNIT / 2; i++) {
-      const int holder = (lsg_lane() % LANES) * (QUANT_UNIT / 2) + i;
-      const float sine = lsg_shfl(LSG_FULL_MASK, s, holder LSG_SITE_PASS), cosine = lsg_shfl(LSG_FULL_MASK, c, holder LSG_SITE_PASS);
-      if (lsg_lane() / LANES == part && begin + 2 * holder >= first) rotate(&v[2 * i], &v[2 * i + 1], sine, cosine);
-    }
+  for (int i = 0; i < QUANT_UNIT / 2; i++) {
+    const int holder = (lsg_lane() % TURN_LANES) * (QUANT_UNIT / 2) + i;
+    const float sine = lsg_shfl(LSG_FULL_MASK, s, holder LSG_SITE_PASS), cosine = lsg_shfl(LSG_FULL_MASK, c, holder LSG_SITE_PASS);
+    if (lsg_lane() / TURN_LANES == part && chunk + part * TURN_SPAN + 2 * holder >= first) rotate(&v[2 * i], &v[2 * i + 1], sine, cosine);
   }
 }
 
 /* chunks: of the row, 1 .. ROW_HELD; 0: any number. groups: rows are latents of the step's groups and go to a cache; else they are tokens
- * and go to the ring. y may be x: a lane writes what it alone has read. */
+ * and go to the ring. y may be x: a lane writes what it alone has read. The whole warp, at the start of a kernel launched early. */
 template <int chunks, bool norm, bool groups, int quant>
-LSG_KERNEL(ROW_THREADS)
-void row_kernel(row_job job, float eps) {
-  const int64_t row = lsg_block_x() * ROW_WARPS + lsg_warp();
-  if (row >= job.rows || (groups && row >= job.step->g)) return; /* the whole warp */
-  const int64_t dim = job.dim, count = chunks > 0 ? chunks : (dim + ROW_CHUNK - 1) / ROW_CHUNK;
-  const int64_t position = groups ? (job.step->first_row + row) * job.step->ratio : job.step->start_pos + row;
+LSG_DEVICE void row_work(const row_job &job, float eps, int64_t row) {
+  constexpr int held = chunks > 0 ? chunks : 1;
+  const bool exists = row < job.rows && !(groups && row >= job.step->g);
+  const int64_t dim = job.dim, count = chunks > 0 ? chunks : (dim + ROW_CHUNK - 1) / ROW_CHUNK, first = dim - job.rope_dim;
+  const int64_t place = groups ? (job.step->first_row + row) * job.step->ratio : job.step->start_pos + row;
+  const float position = (float)place; /* nearest-even, as layers.md has it */
+
+  /* what no launch writes comes before the wait */
+  float v[held][QUANT_UNIT], weight[held][QUANT_UNIT], sine[held][TURN_PARTS], cosine[held][TURN_PARTS];
+  auto load_weight = [&](float to[QUANT_UNIT], int64_t at) {
+    if constexpr (!norm) return;
+    const lsg_u32x4 low = at < dim ? lsg_load16(job.w + at) : lsg_zero16(), high = at < dim ? lsg_load16(job.w + at + 4) : lsg_zero16();
+    const uint32_t w[QUANT_UNIT] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    LSG_UNROLL
+    for (int e = 0; e < QUANT_UNIT; e++) to[e] = lsg_from_bits(w[e]);
+  };
+  LSG_UNROLL
+  for (int i = 0; i < chunks; i++) {
+    load_weight(weight[i], i * ROW_CHUNK + lsg_lane() * QUANT_UNIT);
+    LSG_UNROLL
+    for (int part = 0; part < TURN_PARTS; part++) {
+      const int64_t begin = i * ROW_CHUNK + part * TURN_SPAN;
+      if (row_turns(begin, first, dim)) row_angle(&sine[i][part], &cosine[i][part], begin, first, dim, job.freq, position);
+    }
+  }
+  lsg_wait_before();
+  if (!exists) return;
+
   const uint16_t *x = job.x + row * dim;
   uint16_t *y = job.y + row * dim, *store = NULL;
   if (job.store && groups) store = job.store + (job.step->first_row + row) * dim;
-  if (job.store && !groups && row >= job.rows - job.window) store = job.store + position % job.window * dim;
-
-  float held[chunks > 0 ? chunks : 1][QUANT_UNIT];
-  auto load = [&](float v[QUANT_UNIT], int64_t chunk) {
+  if (job.store && !groups && row >= job.rows - job.window) store = job.store + place % job.window * dim;
+  auto load = [&](float to[QUANT_UNIT], int64_t chunk) {
     const int64_t at = chunk * ROW_CHUNK + lsg_lane() * QUANT_UNIT;
     if (at < dim) {
-      unit_load(v, x + at);
+      unit_load(to, x + at);
     } else {
       LSG_UNROLL
-      for (int e = 0; e < QUANT_UNIT; e++) v[e] = 0.0f;
+      for (int e = 0; e < QUANT_UNIT; e++) to[e] = 0.0f;
     }
   };
-  if constexpr (chunks > 0) {
-    LSG_UNROLL
-    for (int i = 0; i < chunks; i++) load(held[i], i);
-  }
+  LSG_UNROLL
+  for (int i = 0; i < chunks; i++) load(v[i], i);
 
   float scale = 1.0f;
   if constexpr (norm) {
     float sum = 0.0f;
     LSG_UNROLL
     for (int64_t i = 0; i < count; i++) {
-      float *v = held[chunks > 0 ? i : 0];
-      if constexpr (chunks == 0) load(v, i);
+      float *unit = v[chunks > 0 ? i : 0];
+      if constexpr (chunks == 0) load(unit, i);
       LSG_UNROLL
-      for (int e = 0; e < QUANT_UNIT; e++) sum += v[e] * v[e];
+      for (int e = 0; e < QUANT_UNIT; e++) sum += unit[e] * unit[e];
     }
     scale = lsg_div(1.0f, lsg_sqrt(lsg_div(lsg_warp_sum(sum), (float)dim) + eps));
   }
@@ -151,50 +178,134 @@ void row_kernel(row_job job, float eps) {
   LSG_UNROLL
   for (int64_t i = 0; i < count; i++) {
     const int64_t at = i * ROW_CHUNK + lsg_lane() * QUANT_UNIT;
-    float *v = held[chunks > 0 ? i : 0];
-    if constexpr (chunks == 0) load(v, i);
-    if constexpr (norm) {
-      if (at < dim) {
-        const lsg_u32x4 low = lsg_load16(job.w + at), high = lsg_load16(job.w + at + 4);
-        const uint32_t w[QUANT_UNIT] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-        LSG_UNROLL
-        for (int e = 0; e < QUANT_UNIT; e++) v[e] = round_bf16(v[e] * scale * lsg_from_bits(w[e]));
-      }
+    const int64_t h = chunks > 0 ? i : 0;
+    if constexpr (chunks == 0) load(v[h], i);
+    if constexpr (chunks == 0) load_weight(weight[h], at);
+    if (norm && at < dim) {
+      LSG_UNROLL
+      for (int e = 0; e < QUANT_UNIT; e++) v[h][e] = round_bf16(v[h][e] * scale * weight[h][e]);
     }
-    row_rotate(v, i * ROW_CHUNK, dim - job.rope_dim, dim, job.freq, (float)position); /* nearest-even, as layers.md has it */
-    quant_round_trip<quant>(v);
+    LSG_UNROLL
+    for (int part = 0; part < TURN_PARTS; part++) {
+      const int64_t begin = i * ROW_CHUNK + part * TURN_SPAN;
+      if (!row_turns(begin, first, dim)) continue; /* the whole warp */
+      if constexpr (chunks == 0) row_angle(&sine[h][part], &cosine[h][part], begin, first, dim, job.freq, position);
+      row_turn(v[h], i * ROW_CHUNK, part, first, sine[h][part], cosine[h][part]);
+    }
+    quant_round_trip<quant>(v[h]);
     if (at < dim) {
-      const lsg_u32x4 packed = unit_pack(v);
+      const lsg_u32x4 packed = unit_pack(v[h]);
       lsg_store16(y + at, packed);
       if (store) lsg_store16(store + at, packed);
     }
   }
 }
 
-template <bool norm, bool groups, int quant>
-static lsg_status launch_rows(const row_job &job, float eps, lsg_stream stream) {
-  auto kernel = row_kernel<0, norm, groups, quant>;
-  if (job.dim <= ROW_HELD * ROW_CHUNK) kernel = row_kernel<2, norm, groups, quant>;
-  if (job.dim <= ROW_CHUNK) kernel = row_kernel<1, norm, groups, quant>;
-  return LSG_LAUNCH(kernel, lsg_grid((job.rows + ROW_WARPS - 1) / ROW_WARPS), ROW_THREADS, 0, stream, job, eps);
+/* 7, 9: rows of the step's groups. */
+template <int chunks, bool norm, int quant>
+LSG_KERNEL(ROW_THREADS)
+void row_kernel(row_job job, float eps) {
+  lsg_let_next();
+  row_work<chunks, norm, true, quant>(job, eps, lsg_block_x() * ROW_WARPS + lsg_warp());
 }
 
-lsg_status ls_gpu_attn_kv(uint16_t *kv, uint16_t *ring, const uint16_t *kv_proj, const float *w, float eps, const float *freq, int64_t m,
-                          int64_t dim, int64_t rope_dim, int64_t window, const ls_gpu_attn_step *step, lsg_stream stream) {
-  const row_job job = {kv, ring, kv_proj, w, freq, m, dim, rope_dim, window, step};
-  return launch_rows<true, false, QUANT_FP8>(job, eps, stream);
+template <bool norm, int quant>
+static lsg_status launch_rows(const row_job &job, float eps, lsg_stream stream) {
+  auto kernel = row_kernel<0, norm, quant>;
+  if (job.dim <= ROW_HELD * ROW_CHUNK) kernel = row_kernel<2, norm, quant>;
+  if (job.dim <= ROW_CHUNK) kernel = row_kernel<1, norm, quant>;
+  return LSG_LAUNCH_EARLY(kernel, lsg_grid((job.rows + ROW_WARPS - 1) / ROW_WARPS), ROW_THREADS, 0, stream, job, eps);
 }
 
 lsg_status ls_gpu_index_k(uint16_t *index_k, uint16_t *cache, const uint16_t *proj, const float *w, float eps, const float *freq,
                           int64_t g_most, int64_t dim, int64_t rope_dim, const ls_gpu_attn_step *step, lsg_stream stream) {
   const row_job job = {index_k, cache, proj, w, freq, g_most, dim, rope_dim, 0, step};
-  return launch_rows<true, true, QUANT_FP4>(job, eps, stream);
+  return launch_rows<true, QUANT_FP4>(job, eps, stream);
 }
 
 lsg_status ls_gpu_compress_kv(uint16_t *compress_kv, uint16_t *cache, const uint16_t *latent, const float *freq, int64_t g_most,
                               int64_t dim, int64_t rope_dim, const ls_gpu_attn_step *step, lsg_stream stream) {
   const row_job job = {compress_kv, cache, latent, NULL, freq, g_most, dim, rope_dim, 0, step};
-  return launch_rows<false, true, QUANT_FP4_E4M3>(job, 0.0f, stream);
+  return launch_rows<false, QUANT_FP4_E4M3>(job, 0.0f, stream);
+}
+
+/* ---- 1, 3, 4, 5, 6, 8: all that follows the projections of x alone, in one launch ---- */
+
+/* Blocks in the order of their jobs; end[i]: the block after the last of job i. */
+enum { X_QR, X_LATENT, X_KV, X_IDX, X_WEIGHTS, X_JOBS };
+typedef struct {
+  uint16_t *y; /* [rows, n], in place */
+  const float *w;
+  int64_t n, held; /* norm_is_held(n) */
+} norm_job;
+typedef struct {
+  norm_job norm[2]; /* X_QR, X_LATENT */
+  row_job kv;
+  int32_t *idx; /* [m, ld] */
+  int64_t ld, wk;
+  uint16_t *index_w; /* [weights] */
+  const uint16_t *index_w_proj;
+  int64_t weights, end[X_JOBS];
+} x_job;
+
+/* One block a query. */
+LSG_DEVICE void window_idx_row(int32_t *idx, int64_t t, int64_t ld, int64_t wk, int64_t window, const ls_gpu_attn_step *step) {
+  const int64_t position = step->start_pos + t, oldest = position - window + 1;
+  for (int64_t j = lsg_thread(); j < wk; j += ROW_THREADS) {
+    int64_t seen;
+    if (step->start_pos == 0) {
+      seen = (oldest > 0 ? oldest : 0) + j; /* a row of kv */
+    } else {
+      seen = (position % window + 1 + j) % window; /* a slot: the one after the newest is the oldest */
+    }
+    idx[t * ld + j] = seen > position ? -1 : (int32_t)seen;
+  }
+}
+
+template <int chunks>
+LSG_KERNEL(ROW_THREADS)
+void x_rows_kernel(x_job job, float eps, float index_scale) {
+  LSG_SHARED(float, warp_sum, NORM_WARPS);
+  const int64_t block = lsg_block_x();
+  lsg_let_next();
+  if (block < job.end[X_LATENT]) { /* the whole block, here and below */
+    const bool latent = block >= job.end[X_QR];
+    const norm_job &norm = job.norm[latent];
+    uint16_t *y = norm.y + (block - (latent ? job.end[X_QR] : 0)) * norm.n;
+    if (norm.held)
+      norm_row<LSG_BF16, true>(y, y, norm.w, eps, norm.n, warp_sum);
+    else
+      norm_row<LSG_BF16, false>(y, y, norm.w, eps, norm.n, warp_sum);
+  } else if (block < job.end[X_KV]) {
+    row_work<chunks, true, false, QUANT_FP8>(job.kv, eps, (block - job.end[X_LATENT]) * ROW_WARPS + lsg_warp());
+  } else if (block < job.end[X_IDX]) {
+    lsg_wait_before(); /* the step before may still read the list */
+    window_idx_row(job.idx, block - job.end[X_KV], job.ld, job.wk, job.kv.window, job.kv.step);
+  } else {
+    lsg_wait_before();
+    const int64_t i = (block - job.end[X_IDX]) * ROW_THREADS + lsg_thread();
+    if (i < job.weights) job.index_w[i] = lsg_f32_to_bf16(lsg_bf16_to_f32(job.index_w_proj[i]) * index_scale);
+  }
+}
+
+lsg_status ls_gpu_attn_x_rows(const ls_gpu_x_rows *r, float eps, float index_scale, int64_t m, const ls_gpu_attn_step *step,
+                              lsg_stream stream) {
+  x_job job = {{{r->qr, r->q_norm, r->q_rank, norm_is_held(r->q_rank)}, {r->latent, r->pool_norm, r->head_dim, norm_is_held(r->head_dim)}},
+               {r->kv, r->ring, r->kv_proj, r->kv_norm, r->freq, r->kv ? m : 0, r->head_dim, r->rope_dim, r->window, step},
+               r->idx,
+               r->ld,
+               r->wk,
+               r->index_w,
+               r->index_w_proj,
+               r->index_w ? m * r->index_heads : 0,
+               {0}};
+  const int64_t blocks[X_JOBS] = {r->qr ? m : 0, r->latent ? r->latents : 0, (job.kv.rows + ROW_WARPS - 1) / ROW_WARPS, r->idx ? m : 0,
+                                  (job.weights + ROW_THREADS - 1) / ROW_THREADS};
+  for (int i = 0; i < X_JOBS; i++) job.end[i] = (i > 0 ? job.end[i - 1] : 0) + blocks[i];
+  auto kernel = x_rows_kernel<0>;
+  if (r->head_dim <= ROW_HELD * ROW_CHUNK) kernel = x_rows_kernel<2>;
+  if (r->head_dim <= ROW_CHUNK) kernel = x_rows_kernel<1>;
+  return LSG_LAUNCH_EARLY(kernel, lsg_grid(job.end[X_JOBS - 1]), ROW_THREADS, 0, stream, job, eps, index_scale);
 }
 
 /* ---- 2, 8, 12: heads of a row ---- */
@@ -212,23 +323,11 @@ typedef struct {
 } head_job;
 
 template <int quant>
-LSG_KERNEL(HEAD_THREADS)
-void head_kernel(head_job job, bool inverse) {
-  LSG_DYNAMIC_SHARED(float, sine); /* [rope_dim / 2], then as many cosines */
-  const int64_t t = lsg_block_x(), first_head = lsg_block_y() * job.block_heads, half = job.rope_dim / 2;
+LSG_DEVICE void head_work(const head_job &job, int64_t group, const float *sine, const float *cosine) {
+  const int64_t t = lsg_block_x(), first_head = group * job.block_heads;
   const int64_t left = job.heads - first_head, heads = left < job.block_heads ? left : job.block_heads;
   const int64_t start = (t * job.heads + first_head) * job.width;
   const unsigned units = (unsigned)((job.width - job.skipped) / QUANT_UNIT), count = units * (unsigned)heads;
-  float *cosine = sine + half;
-
-  for (int64_t i = lsg_thread(); i < half; i += HEAD_THREADS) {
-    float s, c;
-    lsg_sincos((float)(job.step->start_pos + t) * job.freq[i], &s, &c);
-    sine[i] = inverse ? -s : s;
-    cosine[i] = c;
-  }
-  lsg_barrier();
-
   for (unsigned base = (unsigned)lsg_warp() * 32u; base < count; base += HEAD_THREADS) { /* the whole warp: the round trip meets in it */
     const unsigned unit = base + (unsigned)lsg_lane();
     const bool exists = unit < count;
@@ -247,29 +346,64 @@ void head_kernel(head_job job, bool inverse) {
   }
 }
 
-template <int quant>
-static lsg_status launch_heads(head_job job, bool inverse, int64_t m, lsg_stream stream) {
-  const int64_t units = (job.width - job.skipped) / QUANT_UNIT;
-  job.block_heads = units < HEAD_UNITS ? HEAD_UNITS / units : 1;
-  const size_t table = (size_t)job.rope_dim * sizeof(float);
-  auto kernel = head_kernel<quant>;
-  return LSG_LAUNCH(kernel, lsg_grid(m, (job.heads + job.block_heads - 1) / job.block_heads), HEAD_THREADS, table, stream, job, inverse);
+/* Grid: rows, groups of heads; the first `groups` of them are those of q, the others those of index_q. Both turn by the same angles. */
+LSG_KERNEL(HEAD_THREADS)
+void head_kernel(head_job q, head_job index_q, int64_t groups, bool inverse) {
+  LSG_DYNAMIC_SHARED(float, sine); /* [rope_dim / 2], then as many cosines */
+  const int64_t group = lsg_block_y(), half = q.rope_dim / 2;
+  float *cosine = sine + half;
+  lsg_let_next();
+  for (int64_t i = lsg_thread(); i < half; i += HEAD_THREADS) {
+    float s, c;
+    lsg_sincos((float)(q.step->start_pos + lsg_block_x()) * q.freq[i], &s, &c);
+    sine[i] = inverse ? -s : s;
+    cosine[i] = c;
+  }
+  lsg_wait_before();
+  lsg_barrier();
+  if (group < groups)
+    head_work<QUANT_NONE>(q, group, sine, cosine);
+  else
+    head_work<QUANT_FP4>(index_q, group - groups, sine, cosine);
+}
+
+static int64_t head_groups(head_job *job) {
+  const int64_t units = (job->width - job->skipped) / QUANT_UNIT;
+  job->block_heads = units < HEAD_UNITS ? HEAD_UNITS / units : 1;
+  return (job->heads + job->block_heads - 1) / job->block_heads;
+}
+
+static head_job rope_job(uint16_t *y, const uint16_t *x, const float *freq, int64_t heads, int64_t width, int64_t rope_dim,
+                         const ls_gpu_attn_step *step) {
+  const int64_t skipped = y == x ? (width - rope_dim) / QUANT_UNIT * QUANT_UNIT : 0; /* in place the rest is where it belongs */
+  const head_job job = {y, x, freq, heads, width, rope_dim, 0, skipped, step};
+  return job;
+}
+
+/* Jobs without heads are left out. */
+static lsg_status launch_heads(head_job q, head_job index_q, bool inverse, int64_t m, lsg_stream stream) {
+  const int64_t groups = q.heads > 0 ? head_groups(&q) : 0, others = index_q.heads > 0 ? head_groups(&index_q) : 0;
+  const size_t table = (size_t)q.rope_dim * sizeof(float);
+  return LSG_LAUNCH_EARLY(head_kernel, lsg_grid(m, groups + others), HEAD_THREADS, table, stream, q, index_q, groups, inverse);
 }
 
 lsg_status ls_gpu_rope_heads(uint16_t *y, const uint16_t *x, const float *freq, int64_t m, int64_t heads, int64_t width, int64_t rope_dim,
                              bool inverse, const ls_gpu_attn_step *step, lsg_stream stream) {
-  const int64_t skipped = y == x ? (width - rope_dim) / QUANT_UNIT * QUANT_UNIT : 0; /* in place the rest is where it belongs */
-  const head_job job = {y, x, freq, heads, width, rope_dim, 0, skipped, step};
-  return launch_heads<QUANT_NONE>(job, inverse, m, stream);
+  const head_job job = rope_job(y, x, freq, heads, width, rope_dim, step);
+  head_job none = job;
+  none.heads = 0;
+  return launch_heads(job, none, inverse, m, stream);
 }
 
-lsg_status ls_gpu_index_q(uint16_t *index_q, const uint16_t *proj, const float *freq, int64_t m, int64_t heads, int64_t width,
-                          int64_t rope_dim, const ls_gpu_attn_step *step, lsg_stream stream) {
-  const head_job job = {index_q, proj, freq, heads, width, rope_dim, 0, 0, step};
-  return launch_heads<QUANT_FP4>(job, false, m, stream);
+lsg_status ls_gpu_attn_queries(uint16_t *q, int64_t heads, int64_t width, uint16_t *index_q, const uint16_t *index_q_proj,
+                               int64_t index_heads, int64_t index_width, const float *freq, int64_t m, int64_t rope_dim,
+                               const ls_gpu_attn_step *step, lsg_stream stream) {
+  const head_job job = rope_job(q, q, freq, heads, width, rope_dim, step);
+  const head_job index_job = {index_q, index_q_proj, freq, index_heads, index_width, rope_dim, 0, 0, step};
+  return launch_heads(job, index_job, false, m, stream);
 }
 
-/* ---- copies, indices, scaling ---- */
+/* ---- copies ---- */
 
 enum { COPY_THREADS = 256 };
 
@@ -303,36 +437,6 @@ lsg_status ls_gpu_cache_store(uint16_t *cache, const uint16_t *rows, int64_t g_m
                               lsg_stream stream) {
   return LSG_LAUNCH(cache_store_kernel, lsg_grid(copy_blocks(g_most * (dim / QUANT_UNIT))), COPY_THREADS, 0, stream, cache, rows, g_most,
                     dim, step);
-}
-
-/* One block a query. */
-LSG_KERNEL(COPY_THREADS)
-void window_idx_kernel(int32_t *idx, int64_t ld, int64_t wk, int64_t window, const ls_gpu_attn_step *step) {
-  const int64_t t = lsg_block_x(), position = step->start_pos + t, oldest = position - window + 1;
-  for (int64_t j = lsg_thread(); j < wk; j += COPY_THREADS) {
-    int64_t seen;
-    if (step->start_pos == 0) {
-      seen = (oldest > 0 ? oldest : 0) + j; /* a row of kv */
-    } else {
-      seen = (position % window + 1 + j) % window; /* a slot: the one after the newest is the oldest */
-    }
-    idx[t * ld + j] = seen > position ? -1 : (int32_t)seen;
-  }
-}
-
-lsg_status ls_gpu_window_idx(int32_t *idx, int64_t ld, int64_t m, int64_t wk, int64_t window, const ls_gpu_attn_step *step,
-                             lsg_stream stream) {
-  return LSG_LAUNCH(window_idx_kernel, lsg_grid(m), COPY_THREADS, 0, stream, idx, ld, wk, window, step);
-}
-
-LSG_KERNEL(COPY_THREADS)
-void index_w_kernel(uint16_t *index_w, const uint16_t *proj, float c, int64_t count) {
-  const int64_t i = copy_index();
-  if (i < count) index_w[i] = lsg_f32_to_bf16(lsg_bf16_to_f32(proj[i]) * c);
-}
-
-lsg_status ls_gpu_index_w(uint16_t *index_w, const uint16_t *proj, float c, int64_t count, lsg_stream stream) {
-  return LSG_LAUNCH(index_w_kernel, lsg_grid(copy_blocks(count)), COPY_THREADS, 0, stream, index_w, proj, c, count);
 }
 
 /* ---- 6: pooling ---- */

@@ -18,22 +18,46 @@ namespace LSG_NS {
 /* freq [rope_head_dim / 2] on the host. compressed: compress_rope_theta with YaRN where original_seq_len > 0; else rope_theta alone. */
 void ls_gpu_attn_freq(float *freq, const ls_attn_config *config, bool compressed);
 
-/* 2. q: RoPE on the last rope_dim elements of each head of `width`, at start_pos + t. y may be x. inverse: by the negative angle (12). */
+/* What follows the projections of x, in one launch. A NULL y leaves its job out.
+ * 1. qr [m, q_rank] = RMSNorm(qr, q_norm), in place
+ * 3. kv [m, head_dim] = fp8(RoPE(RMSNorm(kv_proj, kv_norm))), and 4. into the ring [window, head_dim] (NULL: not): position p in slot p mod
+ *    window, of m > window rows the last ones
+ * 5. window_idx [m, wk] into the first wk columns of idx [m, ld] (ref_window.h's formula); wk at most window
+ * 6. latent [latents, head_dim] = RMSNorm(latent, pool_norm), in place
+ * 8. index_w [m, index_heads] = bf16(index_w_proj * index_scale) */
+typedef struct {
+  uint16_t *qr;
+  const float *q_norm;
+  int64_t q_rank;
+  uint16_t *kv, *ring;
+  const uint16_t *kv_proj;
+  const float *kv_norm, *freq;
+  int64_t head_dim, rope_dim, window;
+  int32_t *idx;
+  int64_t ld, wk;
+  uint16_t *latent;
+  const float *pool_norm;
+  int64_t latents;
+  uint16_t *index_w;
+  const uint16_t *index_w_proj;
+  int64_t index_heads;
+} ls_gpu_x_rows;
+lsg_status ls_gpu_attn_x_rows(const ls_gpu_x_rows *rows, float eps, float index_scale, int64_t m, const ls_gpu_attn_step *step,
+                              lsg_stream stream);
+
+/* What follows the projections of qr, in one launch: 2. q [m, heads, width]: RoPE on the last rope_dim elements of each head, at
+ * start_pos + t, in place; 8. index_q [m, index_heads, index_width] = fp4-32(RoPE(index_q_proj)) per head. heads 0, index_heads 0: not. */
+lsg_status ls_gpu_attn_queries(uint16_t *q, int64_t heads, int64_t width, uint16_t *index_q, const uint16_t *index_q_proj,
+                               int64_t index_heads, int64_t index_width, const float *freq, int64_t m, int64_t rope_dim,
+                               const ls_gpu_attn_step *step, lsg_stream stream);
+
+/* The rotation of heads alone. y may be x. inverse: by the negative angle (12). */
 lsg_status ls_gpu_rope_heads(uint16_t *y, const uint16_t *x, const float *freq, int64_t m, int64_t heads, int64_t width, int64_t rope_dim,
                              bool inverse, const ls_gpu_attn_step *step, lsg_stream stream);
-
-/* 3. kv [m, dim] = fp8(RoPE(RMSNorm(kv_proj, w))), and 4. into the ring [window, dim] (NULL: not): position p in slot p mod window, of
- * m > window rows the last ones. */
-lsg_status ls_gpu_attn_kv(uint16_t *kv, uint16_t *ring, const uint16_t *kv_proj, const float *w, float eps, const float *freq, int64_t m,
-                          int64_t dim, int64_t rope_dim, int64_t window, const ls_gpu_attn_step *step, lsg_stream stream);
 
 /* 4 alone: kv [m, dim] as it is into the ring. */
 lsg_status ls_gpu_window_store(uint16_t *ring, const uint16_t *kv, int64_t m, int64_t dim, int64_t window, const ls_gpu_attn_step *step,
                                lsg_stream stream);
-
-/* 5. window_idx [m, wk] into the first wk columns of idx [m, ld] i32 (ref_window.h's formula). wk at most window. */
-lsg_status ls_gpu_window_idx(int32_t *idx, int64_t ld, int64_t m, int64_t wk, int64_t window, const ls_gpu_attn_step *step,
-                             lsg_stream stream);
 
 /* 6. ratio > 1: y [m, n] float32 = x [m, k] (bf16) . W [n, k]^T (float32), plain float32 products and sums (no TF32). Any m >= 1, n, k.
  * The order of a sum depends on k alone: ranges of 32, ascending, each added to those before it. */
@@ -49,11 +73,6 @@ lsg_status ls_gpu_pool(uint16_t *latent_pool, float *kv_state, float *score_stat
  * cache rows first_row + j (NULL: not). g_most: rows of memory. */
 lsg_status ls_gpu_index_k(uint16_t *index_k, uint16_t *cache, const uint16_t *proj, const float *w, float eps, const float *freq,
                           int64_t g_most, int64_t dim, int64_t rope_dim, const ls_gpu_attn_step *step, lsg_stream stream);
-
-/* 8. index_q = fp4-32(RoPE(proj)) per head; index_w = bf16(proj * c). */
-lsg_status ls_gpu_index_q(uint16_t *index_q, const uint16_t *proj, const float *freq, int64_t m, int64_t heads, int64_t width,
-                          int64_t rope_dim, const ls_gpu_attn_step *step, lsg_stream stream);
-lsg_status ls_gpu_index_w(uint16_t *index_w, const uint16_t *proj, float c, int64_t count, lsg_stream stream);
 
 /* 9. compress_kv [g_most, dim] = fp4-16(RoPE(latent)) with e4m3 scales, rows j < step->g, and into cache rows first_row + j (NULL: not). */
 lsg_status ls_gpu_compress_kv(uint16_t *compress_kv, uint16_t *cache, const uint16_t *latent, const float *freq, int64_t g_most,

@@ -220,9 +220,12 @@ row_result run_rows(const row_kind &kind, const std::vector<uint16_t> &x, const 
   device<float> dw(w, "w"), df(freq, "freq");
   device<ls_gpu_attn_step> step({at}, "step");
   uint16_t *to = store_rows > 0 ? (uint16_t *)store : nullptr;
-  if (kind.fn == ls_ref_fp8_block)
-    expect_launched(ls_gpu_attn_kv(dy, to, dx, dw, 1e-20f, df, rows, dim, rope_dim, store_rows > 0 ? store_rows : 1, step, stream()));
-  else if (kind.norm)
+  if (kind.fn == ls_ref_fp8_block) {
+    ls_gpu_x_rows kv = {};
+    kv.kv = dy, kv.ring = to, kv.kv_proj = dx, kv.kv_norm = dw, kv.freq = df;
+    kv.head_dim = dim, kv.rope_dim = rope_dim, kv.window = store_rows > 0 ? store_rows : 1;
+    expect_launched(ls_gpu_attn_x_rows(&kv, 1e-20f, 0.0f, rows, step, stream()));
+  } else if (kind.norm)
     expect_launched(ls_gpu_index_k(dy, to, dx, dw, 1e-20f, df, rows, dim, rope_dim, step, stream()));
   else
     expect_launched(ls_gpu_compress_kv(dy, to, dx, df, rows, dim, rope_dim, step, stream()));
@@ -373,7 +376,9 @@ namespace {
 void expect_window_idx(int64_t window, int64_t start_pos, int64_t m, int64_t wk, int64_t ld) {
   device<int32_t> idx(std::vector<int32_t>((size_t)((m - 1) * ld + wk), 77), "idx"); /* the last row ends with its window entries */
   device<ls_gpu_attn_step> step({step_at(start_pos, m, 0)}, "step");
-  expect_launched(ls_gpu_window_idx(idx, ld, m, wk, window, step, stream()));
+  ls_gpu_x_rows seen = {};
+  seen.idx = idx, seen.ld = ld, seen.wk = wk, seen.window = window;
+  expect_launched(ls_gpu_attn_x_rows(&seen, 0.0f, 0.0f, m, step, stream()));
   auto found = idx.download();
   for (int64_t t = 0; t < m; t++) {
     std::vector<int32_t> expected;
@@ -488,9 +493,9 @@ void expect_index_q(int64_t m, int64_t heads, int64_t width, int64_t rope_dim, s
   device<uint16_t> dx(x, "proj"), dy(std::vector<uint16_t>(x.size(), poison), "index_q");
   device<float> df(freq, "freq");
   device<ls_gpu_attn_step> step({step_at(31, m, 1)}, "step");
-  expect_launched(ls_gpu_index_q(dy, dx, df, m, heads, width, rope_dim, step, stream()));
+  expect_launched(ls_gpu_attn_queries(nullptr, 0, 0, dy, dx, heads, width, df, m, rope_dim, step, stream()));
   expect_bits(dy.download(), reference_rows(x, {}, freq, heads, width, 31, 1, false, 32, ls_ref_fp4_block), "index_q", heads * width);
-  expect_launched(ls_gpu_index_q(dx, dx, df, m, heads, width, rope_dim, step, stream()));
+  expect_launched(ls_gpu_attn_queries(nullptr, 0, 0, dx, dx, heads, width, df, m, rope_dim, step, stream()));
   cr_assert(dx.download() == dy.download(), "in place: the same");
 }
 
@@ -517,7 +522,10 @@ Test(gpu_attn_rows, index_weights_are_scaled_and_rounded_once) {
     const float c = (float)(1 / sqrt(128.0) * (1 / sqrt(32.0)));
     x[0] = count > 1 ? 0x7FC0 : x[0];
     device<uint16_t> dx(x, "proj"), dy(std::vector<uint16_t>(x.size(), poison), "index_w");
-    expect_launched(ls_gpu_index_w(dy, dx, c, count, stream()));
+    ls_gpu_x_rows scaled = {};
+    scaled.index_w = dy, scaled.index_w_proj = dx, scaled.index_heads = count;
+    device<ls_gpu_attn_step> step({step_at(0, 1, 1)}, "step");
+    expect_launched(ls_gpu_attn_x_rows(&scaled, 0.0f, c, 1, step, stream()));
     for (uint16_t &h : x) h = ls_f32_to_bf16(ls_bf16_to_f32(h) * c);
     expect_bits(dy.download(), x, "index_w", count);
   }
