@@ -53,11 +53,11 @@ LSG_DEVICE uint16_t *out_place(const ls_gpu_ring &out, int64_t line, int64_t cha
 /* ---- rows 1..16 ---- */
 
 enum {
-  STREAM_WARPS = LS_GPU_K_RANGES, /* a range each */
+  STREAM_WARPS = 8,
   STREAM_THREADS = STREAM_WARPS * 32,
-  STREAM_K = 64,        /* elements of a row in a stage: 8 pieces of 16 bytes */
-  STREAM_ROWS = 4,      /* rows that a warp loads at once, 8 lanes a row */
-  STREAM_CHANNELS = 16, /* of a block: few, so that all blocks of a product run at once and none is left over */
+  STREAM_K = 64,   /* elements of a row in a stage: 8 pieces of 16 bytes */
+  STREAM_ROWS = 4, /* rows that a warp loads at once, 8 lanes a row */
+  STREAM_TILE = 16 /* channels of a warp */
 };
 
 /* Where 16-byte piece p of row r stands in a stage: eight rows of an ldmatrix lie in eight bank groups. */
@@ -74,36 +74,47 @@ LSG_DEVICE void stream_load8(uint16_t *to, const uint16_t *from, int left) {
   }
 }
 
-/* Three blocks on a multiprocessor: 72 and 64 KB each. */
-template <int n_tiles>
+/* ranges: of K, that a warp has, one after the other. Three blocks on a multiprocessor, 72 or 64 KB each: then all blocks of the published
+ * products run at once, or in waves that end together. */
+template <int n_tiles, int ranges>
 struct stream_shape {
   enum {
     COLUMNS = n_tiles * 8, /* rows of x, missing ones are zeros */
     STAGES = n_tiles == 1 ? 3 : 2,
-    W_STAGE = STREAM_CHANNELS * STREAM_K,
+    W_STAGE = STREAM_TILE * STREAM_K,
     X_STAGE = COLUMNS * STREAM_K,
     BYTES = STREAM_WARPS * STAGES * (W_STAGE + X_STAGE) * 2,
-    LD = STREAM_CHANNELS + 4 /* of the ranges' sums; + 4: no two lanes of a store hit one bank */
+    SHARERS = LS_GPU_K_RANGES / ranges, /* warps of a tile of channels */
+    TILES = STREAM_WARPS / SHARERS,     /* of a block */
+    LD = STREAM_TILE + 4                /* of the ranges' sums in shared memory; + 4: no two lanes of a store hit one bank */
   };
 };
 
-/* Block (i, 0, z): 16 channels of group z, all of K, a range a warp. A warp's stages are its own: no barrier until the ranges are added. */
-template <int type, int n_tiles, bool vector, class out_t>
+/* A warp's way along its ranges, a stage at a time: elements from this lane's piece to the end of the range, and how far the next stage is.
+ */
+typedef struct {
+  int left, step;
+} stream_cursor;
+
+/* Block (i, 0, z): TILES x 16 channels of group z, all of K. A warp's stages are its own: no barrier until the ranges are added. */
+template <int type, int n_tiles, int ranges, bool vector, class out_t>
 LSG_KERNEL(STREAM_THREADS)
 void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k, int64_t ldx) {
-  using S = stream_shape<n_tiles>;
+  using S = stream_shape<n_tiles, ranges>;
   LSG_DYNAMIC_SHARED(uint16_t, ring);
   const int lane = lsg_lane(), warp = lsg_warp(), piece = lane & 7, row_of_lane = lane >> 3;
-  const int64_t first = lsg_block_x() * STREAM_CHANNELS;
+  const int64_t first = (lsg_block_x() * S::TILES + warp / S::SHARERS) * STREAM_TILE; /* this warp's channels */
   uint16_t *w_ring = ring + warp * S::STAGES * S::W_STAGE,
            *x_ring = ring + STREAM_WARPS * S::STAGES * S::W_STAGE + warp * S::STAGES * S::X_STAGE;
   out_group(out, lsg_block_z() * n);
 
-  const int64_t length = ls_gpu_linear_range(k), begin = warp * length, end = begin + length < k ? begin + length : k;
-  const int count = begin < end ? (int)(end - begin) : 0, steps = (count + STREAM_K - 1) / STREAM_K;
-  const uint16_t *w_next[STREAM_CHANNELS / STREAM_ROWS], *x_next[S::COLUMNS / STREAM_ROWS];
+  const int64_t length = ls_gpu_linear_range(k), begin = warp % S::SHARERS * ranges * length;
+  const int all = begin < k ? (int)(k - begin < ranges * length ? k - begin : ranges * length) : 0; /* elements of all its ranges */
+  const int range_steps = (int)((length + STREAM_K - 1) / STREAM_K), last_step = (int)length - (range_steps - 1) * STREAM_K;
+  const int steps = ranges > 1 ? ranges * range_steps : (all + STREAM_K - 1) / STREAM_K;
+  const uint16_t *w_next[STREAM_TILE / STREAM_ROWS], *x_next[S::COLUMNS / STREAM_ROWS];
   LSG_UNROLL
-  for (int i = 0; i < STREAM_CHANNELS / STREAM_ROWS; i++) { /* channels that do not exist read the last one: nobody stores them */
+  for (int i = 0; i < STREAM_TILE / STREAM_ROWS; i++) { /* channels that do not exist read the last one: nobody stores them */
     const int64_t channel = first + i * STREAM_ROWS + row_of_lane;
     w_next[i] = w + (lsg_block_z() * n + (channel < n ? channel : n - 1)) * k + begin + piece * 8;
   }
@@ -111,24 +122,36 @@ void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64
   for (int i = 0; i < S::COLUMNS / STREAM_ROWS; i++)
     x_next[i] = x + (i * STREAM_ROWS + row_of_lane) * ldx + lsg_block_z() * k + begin + piece * 8;
   const int rows_of_lane = ((int)rows - row_of_lane + STREAM_ROWS - 1) / STREAM_ROWS;
-  int w_left = count - piece * 8, x_left = w_left;
 
+  /* elements that a stage has from this lane's piece on, and on to the next stage */
+  stream_cursor w_at = {all - piece * 8, 0}, x_at = w_at;
+  auto here = [&](const stream_cursor &at) {
+    const int in_range = ranges > 1 && at.step == range_steps - 1 ? last_step - piece * 8 : STREAM_K;
+    return at.left < in_range ? at.left : in_range;
+  };
+  auto forward = [&](stream_cursor &at) {
+    const bool last = ranges > 1 && at.step == range_steps - 1;
+    const int by = last ? last_step : STREAM_K;
+    at.left -= by;
+    at.step = last ? 0 : at.step + 1;
+    return by;
+  };
   auto load_w = [&](int slot) {
+    const int left = here(w_at), by = forward(w_at);
     LSG_UNROLL
-    for (int i = 0; i < STREAM_CHANNELS / STREAM_ROWS; i++) {
-      stream_load8<vector, true>(w_ring + slot * S::W_STAGE + stream_piece(i * STREAM_ROWS + row_of_lane, piece), w_next[i], w_left);
-      w_next[i] += STREAM_K;
+    for (int i = 0; i < STREAM_TILE / STREAM_ROWS; i++) {
+      stream_load8<vector, true>(w_ring + slot * S::W_STAGE + stream_piece(i * STREAM_ROWS + row_of_lane, piece), w_next[i], left);
+      w_next[i] += by;
     }
-    w_left -= STREAM_K;
   };
   auto load_x = [&](int slot) {
+    const int left = here(x_at), by = forward(x_at);
     LSG_UNROLL
     for (int i = 0; i < S::COLUMNS / STREAM_ROWS; i++) {
       if (i < rows_of_lane)
-        stream_load8<vector, false>(x_ring + slot * S::X_STAGE + stream_piece(i * STREAM_ROWS + row_of_lane, piece), x_next[i], x_left);
-      x_next[i] += STREAM_K;
+        stream_load8<vector, false>(x_ring + slot * S::X_STAGE + stream_piece(i * STREAM_ROWS + row_of_lane, piece), x_next[i], left);
+      x_next[i] += by;
     }
-    x_left -= STREAM_K;
   };
 
   /* W may be read before the launch in front has ended: nothing writes it */
@@ -148,57 +171,64 @@ void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64
     lsg_cp_async_commit();
   }
 
-  float sum[n_tiles][4];
-  LSG_UNROLL
-  for (int i = 0; i < n_tiles * 4; i++) sum[i >> 2][i & 3] = 0.0f;
+  float sum[ranges][n_tiles][4];
   /* ldmatrix: lanes 8i .. 8i+7 name the rows of 8x8 matrix i. A: (0, 0), (8, 0), (0, 8), (8, 8); B: the four k8 of two k16 steps. */
   const int a_row = (lane & 7) + ((lane >> 3) & 1) * 8, a_piece = lane >> 4, b_row = lane & 7, b_piece = lane >> 3;
-  int slot = 0, free_slot = S::STAGES - 1;
-  for (int step = 0; step < steps; step++) {
-    lsg_cp_async_wait<S::STAGES - 2>();
-    lsg_warp_sync(LSG_FULL_MASK); /* this stage is there for all lanes, and the one before is read by all */
-    if (step + S::STAGES - 1 < steps) {
-      load_w(free_slot);
-      load_x(free_slot);
-    }
-    lsg_cp_async_commit();
-    const uint16_t *ws = w_ring + slot * S::W_STAGE, *xs = x_ring + slot * S::X_STAGE;
-    free_slot = slot;
-    slot = slot + 1 < S::STAGES ? slot + 1 : 0;
+  int slot = 0, free_slot = S::STAGES - 1, ahead = S::STAGES - 1;
+  auto run_range = [&](float sum_here[n_tiles][4], int count) {
     LSG_UNROLL
-    for (int half = 0; half < 2; half++) {
-      uint32_t b[n_tiles][4];
+    for (int i = 0; i < n_tiles * 4; i++) sum_here[i >> 2][i & 3] = 0.0f;
+    for (int step = 0; step < count; step++) {
+      lsg_cp_async_wait<S::STAGES - 2>();
+      lsg_warp_sync(LSG_FULL_MASK); /* this stage is there for all lanes, and the one before is read by all */
+      if (ahead < steps) {
+        load_w(free_slot);
+        load_x(free_slot);
+        ahead++;
+      }
+      lsg_cp_async_commit();
+      const uint16_t *ws = w_ring + slot * S::W_STAGE, *xs = x_ring + slot * S::X_STAGE;
+      free_slot = slot;
+      slot = slot + 1 < S::STAGES ? slot + 1 : 0;
       LSG_UNROLL
-      for (int j = 0; j < n_tiles; j++) lsg_ldmatrix_x4(b[j], xs + stream_piece(j * 8 + b_row, half * 4 + b_piece));
-      LSG_UNROLL
-      for (int q = 0; q < 2; q++) {
-        uint32_t a[4];
-        lsg_ldmatrix_x4(a, ws + stream_piece(a_row, half * 4 + q * 2 + a_piece));
+      for (int half = 0; half < 2; half++) {
+        uint32_t b[n_tiles][4];
         LSG_UNROLL
-        for (int j = 0; j < n_tiles; j++) lsg_act<type>::mma(sum[j], a, b[j] + q * 2);
+        for (int j = 0; j < n_tiles; j++) lsg_ldmatrix_x4(b[j], xs + stream_piece(j * 8 + b_row, half * 4 + b_piece));
+        LSG_UNROLL
+        for (int q = 0; q < 2; q++) {
+          uint32_t a[4];
+          lsg_ldmatrix_x4(a, ws + stream_piece(a_row, half * 4 + q * 2 + a_piece));
+          LSG_UNROLL
+          for (int j = 0; j < n_tiles; j++) lsg_act<type>::mma(sum_here[j], a, b[j] + q * 2);
+        }
+      }
+    }
+  };
+  LSG_UNROLL
+  for (int r = 0; r < ranges; r++) run_range(sum[r], ranges > 1 ? range_steps : steps);
+  lsg_cp_async_wait<0>();
+  lsg_barrier(); /* the ring is free for the ranges' sums */
+  float *partial = reinterpret_cast<float *>(ring) + warp / S::SHARERS * LS_GPU_K_RANGES * S::COLUMNS * S::LD;
+  LSG_UNROLL
+  for (int r = 0; r < ranges; r++) {
+    LSG_UNROLL
+    for (int j = 0; j < n_tiles; j++) {
+      LSG_UNROLL
+      for (int e = 0; e < 4; e++) {
+        const int channel = (e >> 1) * 8 + (lane >> 2), column = j * 8 + (lane & 3) * 2 + (e & 1);
+        partial[((warp % S::SHARERS * ranges + r) * S::COLUMNS + column) * S::LD + channel] = sum[r][j][e];
       }
     }
   }
-
-  lsg_cp_async_wait<0>();
-  lsg_barrier(); /* the ring is free for the ranges' sums */
-  float *partial = reinterpret_cast<float *>(ring);
-  LSG_UNROLL
-  for (int j = 0; j < n_tiles; j++) {
-    LSG_UNROLL
-    for (int e = 0; e < 4; e++) {
-      const int channel = (e >> 1) * 8 + (lane >> 2), column = j * 8 + (lane & 3) * 2 + (e & 1);
-      partial[(warp * S::COLUMNS + column) * S::LD + channel] = sum[j][e];
-    }
-  }
   lsg_barrier();
-  for (int i = lsg_thread(); i < S::COLUMNS * STREAM_CHANNELS; i += STREAM_THREADS) {
-    const int channel = i % STREAM_CHANNELS, row = i / STREAM_CHANNELS;
+  for (int i = warp % S::SHARERS * 32 + lane; i < S::COLUMNS * STREAM_TILE; i += S::SHARERS * 32) {
+    const int channel = i % STREAM_TILE, row = i / STREAM_TILE;
     if (row >= rows || first + channel >= n) continue;
-    float total = 0.0f;
+    float y = 0.0f;
     LSG_UNROLL
-    for (int range = 0; range < STREAM_WARPS; range++) total += partial[(range * S::COLUMNS + row) * S::LD + channel];
-    *out_place(out, out_line(out, row), first + channel) = lsg_act<type>::round(total);
+    for (int range = 0; range < LS_GPU_K_RANGES; range++) y += partial[(range * S::COLUMNS + row) * S::LD + channel];
+    *out_place(out, out_line(out, row), first + channel) = lsg_act<type>::round(y);
   }
 }
 
@@ -317,14 +347,25 @@ typedef struct {
   int64_t rows, groups, n, k, ldx;
 } own_shape;
 
+/* Two ranges a warp where that leaves enough warps to have W on its way: fewer sums to add up in the end. */
+template <int type, int n_tiles, bool vector, class out_t>
+static lsg_status launch_stream(const out_t &out, const uint16_t *x, const uint16_t *w, const own_shape &s, lsg_stream stream) {
+  using one = stream_shape<n_tiles, 1>;
+  using two = stream_shape<n_tiles, 2>;
+  enum { ENOUGH_TILES = 500 };
+  const int64_t tiles = (s.n + STREAM_TILE - 1) / STREAM_TILE;
+  const bool enough = tiles * s.groups >= ENOUGH_TILES;
+  const int64_t in_block = enough ? (int64_t)two::TILES : (int64_t)one::TILES;
+  auto kernel = enough ? linear_stream_kernel<type, n_tiles, 2, vector, out_t> : linear_stream_kernel<type, n_tiles, 1, vector, out_t>;
+  return LSG_LAUNCH_EARLY(kernel, lsg_grid((tiles + in_block - 1) / in_block, 1, s.groups), STREAM_THREADS, one::BYTES, stream, out, x, w,
+                          s.rows, s.n, s.k, s.ldx);
+}
+
 template <int type, bool vector, class out_t>
 static lsg_status launch_own(const out_t &out, const uint16_t *x, const uint16_t *w, const own_shape &s, lsg_stream stream) {
   if (s.stream_kernel) {
-    auto kernel = s.rows <= 8 ? linear_stream_kernel<type, 1, vector, out_t> : linear_stream_kernel<type, 2, vector, out_t>;
-    size_t bytes = stream_shape<1>::BYTES;
-    if (s.rows > 8) bytes = stream_shape<2>::BYTES;
-    lsg_dim3 grid = lsg_grid((s.n + STREAM_CHANNELS - 1) / STREAM_CHANNELS, 1, s.groups);
-    return LSG_LAUNCH_EARLY(kernel, grid, STREAM_THREADS, bytes, stream, out, x, w, s.rows, s.n, s.k, s.ldx);
+    if (s.rows <= 8) return launch_stream<type, 1, vector>(out, x, w, s, stream);
+    return launch_stream<type, 2, vector>(out, x, w, s, stream);
   }
   auto kernel = linear_tile_kernel<type, vector, out_t>;
   lsg_dim3 grid = lsg_grid((s.n + TILE_CHANNELS - 1) / TILE_CHANNELS, (s.rows + TILE_ROWS - 1) / TILE_ROWS, s.groups);

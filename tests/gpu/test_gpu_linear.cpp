@@ -112,6 +112,23 @@ Test(gpu_linear, a_row_has_the_same_bits_at_any_row_count_and_index) {
 }
 
 /* Groups side by side, at row counts of every kind of kernel. */
+/* With many channels a warp has two ranges of K. */
+Test(gpu_linear, a_channel_has_the_same_bits_among_many_and_among_few) {
+  const int64_t many = 8008, few = 40, inner[] = {40, 344, 1160, 2052};
+  for (int64_t k : inner) {
+    const auto w_few = cancelling(values(true, few * k, 6), k, false);
+    for (int64_t rows : {1, 9}) {
+      const auto x = cancelling(values(true, rows * k, 5), k, true);
+      std::vector<uint16_t> w;
+      for (int64_t i = 0; i < many; i++) w.insert(w.end(), w_few.begin() + i % few * k, w_few.begin() + (i % few + 1) * k);
+      const auto alone = linear(true, x, w_few, rows, few, k), among = linear(true, x, w, rows, many, k);
+      for (int64_t i = 0; i < rows * many; i++)
+        cr_assert_eq(among[(size_t)i], alone[(size_t)(i / many * few + i % many % few)], "k %ld, row %ld, channel %ld", (long)k,
+                     (long)(i / many), (long)(i % many));
+    }
+  }
+}
+
 Test(gpu_linear, a_grouped_product_has_the_bits_of_each_group_alone) {
   const int64_t groups = 3, n = 37, inner[] = {72, 51}, all_rows[] = {1, 9, 16, 17, 70};
   for (int64_t k : inner) {
