@@ -53,8 +53,6 @@ LSG_DEVICE uint16_t *out_place(const ls_gpu_ring &out, int64_t line, int64_t cha
 /* ---- rows 1..16 ---- */
 
 enum {
-  STREAM_WARPS = 8,
-  STREAM_THREADS = STREAM_WARPS * 32,
   STREAM_K = 64,   /* elements of a row in a stage: 8 pieces of 16 bytes */
   STREAM_ROWS = 4, /* rows that a warp loads at once, 8 lanes a row */
   STREAM_TILE = 16 /* channels of a warp */
@@ -74,19 +72,21 @@ LSG_DEVICE void stream_load8(uint16_t *to, const uint16_t *from, int left) {
   }
 }
 
-/* ranges: of K, that a warp has, one after the other. Three blocks on a multiprocessor, 72 or 64 KB each: then all blocks of the published
- * products run at once, or in waves that end together. */
-template <int n_tiles, int ranges>
+/* m_tiles x 16 channels a warp, ranges: of K, that it has one after the other. 72 KB a block, three on a multiprocessor: then all blocks of
+ * the published products run at once, or in waves that end together. */
+template <int warps, int m_tiles, int n_tiles, int ranges, int stages>
 struct stream_shape {
   enum {
     COLUMNS = n_tiles * 8, /* rows of x, missing ones are zeros */
-    STAGES = n_tiles == 1 ? 3 : 2,
-    W_STAGE = STREAM_TILE * STREAM_K,
+    THREADS = warps * 32,
+    STAGES = stages,
+    CHANNELS = m_tiles * STREAM_TILE, /* of a warp */
+    W_STAGE = CHANNELS * STREAM_K,
     X_STAGE = COLUMNS * STREAM_K,
-    BYTES = STREAM_WARPS * STAGES * (W_STAGE + X_STAGE) * 2,
+    BYTES = warps * STAGES * (W_STAGE + X_STAGE) * 2,
     SHARERS = LS_GPU_K_RANGES / ranges, /* warps of a tile of channels */
-    TILES = STREAM_WARPS / SHARERS,     /* of a block */
-    LD = STREAM_TILE + 4                /* of the ranges' sums in shared memory; + 4: no two lanes of a store hit one bank */
+    TILES = warps / SHARERS,            /* of a block */
+    LD = CHANNELS + 4                   /* of the ranges' sums in shared memory; + 4: no two lanes of a store hit one bank */
   };
 };
 
@@ -97,24 +97,23 @@ typedef struct {
 } stream_cursor;
 
 /* Block (i, 0, z): TILES x 16 channels of group z, all of K. A warp's stages are its own: no barrier until the ranges are added. */
-template <int type, int n_tiles, int ranges, bool vector, class out_t>
-LSG_KERNEL(STREAM_THREADS)
+template <class S, int type, int m_tiles, int n_tiles, int ranges, bool vector, class out_t>
+LSG_KERNEL(S::THREADS)
 void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k, int64_t ldx) {
-  using S = stream_shape<n_tiles, ranges>;
   LSG_DYNAMIC_SHARED(uint16_t, ring);
   const int lane = lsg_lane(), warp = lsg_warp(), piece = lane & 7, row_of_lane = lane >> 3;
-  const int64_t first = (lsg_block_x() * S::TILES + warp / S::SHARERS) * STREAM_TILE; /* this warp's channels */
+  const int64_t first = (lsg_block_x() * S::TILES + warp / S::SHARERS) * S::CHANNELS; /* this warp's channels */
   uint16_t *w_ring = ring + warp * S::STAGES * S::W_STAGE,
-           *x_ring = ring + STREAM_WARPS * S::STAGES * S::W_STAGE + warp * S::STAGES * S::X_STAGE;
+           *x_ring = ring + S::THREADS / 32 * S::STAGES * S::W_STAGE + warp * S::STAGES * S::X_STAGE;
   out_group(out, lsg_block_z() * n);
 
   const int64_t length = ls_gpu_linear_range(k), begin = warp % S::SHARERS * ranges * length;
   const int all = begin < k ? (int)(k - begin < ranges * length ? k - begin : ranges * length) : 0; /* elements of all its ranges */
   const int range_steps = (int)((length + STREAM_K - 1) / STREAM_K), last_step = (int)length - (range_steps - 1) * STREAM_K;
   const int steps = ranges > 1 ? ranges * range_steps : (all + STREAM_K - 1) / STREAM_K;
-  const uint16_t *w_next[STREAM_TILE / STREAM_ROWS], *x_next[S::COLUMNS / STREAM_ROWS];
+  const uint16_t *w_next[S::CHANNELS / STREAM_ROWS], *x_next[S::COLUMNS / STREAM_ROWS];
   LSG_UNROLL
-  for (int i = 0; i < STREAM_TILE / STREAM_ROWS; i++) { /* channels that do not exist read the last one: nobody stores them */
+  for (int i = 0; i < S::CHANNELS / STREAM_ROWS; i++) { /* channels that do not exist read the last one: nobody stores them */
     const int64_t channel = first + i * STREAM_ROWS + row_of_lane;
     w_next[i] = w + (lsg_block_z() * n + (channel < n ? channel : n - 1)) * k + begin + piece * 8;
   }
@@ -139,7 +138,7 @@ void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64
   auto load_w = [&](int slot) {
     const int left = here(w_at), by = forward(w_at);
     LSG_UNROLL
-    for (int i = 0; i < STREAM_TILE / STREAM_ROWS; i++) {
+    for (int i = 0; i < S::CHANNELS / STREAM_ROWS; i++) {
       stream_load8<vector, true>(w_ring + slot * S::W_STAGE + stream_piece(i * STREAM_ROWS + row_of_lane, piece), w_next[i], left);
       w_next[i] += by;
     }
@@ -171,13 +170,13 @@ void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64
     lsg_cp_async_commit();
   }
 
-  float sum[ranges][n_tiles][4];
+  float sum[ranges][m_tiles][n_tiles][4];
   /* ldmatrix: lanes 8i .. 8i+7 name the rows of 8x8 matrix i. A: (0, 0), (8, 0), (0, 8), (8, 8); B: the four k8 of two k16 steps. */
   const int a_row = (lane & 7) + ((lane >> 3) & 1) * 8, a_piece = lane >> 4, b_row = lane & 7, b_piece = lane >> 3;
   int slot = 0, free_slot = S::STAGES - 1, ahead = S::STAGES - 1;
-  auto run_range = [&](float sum_here[n_tiles][4], int count) {
+  auto run_range = [&](float sum_here[m_tiles][n_tiles][4], int count) {
     LSG_UNROLL
-    for (int i = 0; i < n_tiles * 4; i++) sum_here[i >> 2][i & 3] = 0.0f;
+    for (int i = 0; i < m_tiles * n_tiles * 4; i++) sum_here[i / 4 / n_tiles][i / 4 % n_tiles][i % 4] = 0.0f;
     for (int step = 0; step < count; step++) {
       lsg_cp_async_wait<S::STAGES - 2>();
       lsg_warp_sync(LSG_FULL_MASK); /* this stage is there for all lanes, and the one before is read by all */
@@ -197,10 +196,13 @@ void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64
         for (int j = 0; j < n_tiles; j++) lsg_ldmatrix_x4(b[j], xs + stream_piece(j * 8 + b_row, half * 4 + b_piece));
         LSG_UNROLL
         for (int q = 0; q < 2; q++) {
-          uint32_t a[4];
-          lsg_ldmatrix_x4(a, ws + stream_piece(a_row, half * 4 + q * 2 + a_piece));
           LSG_UNROLL
-          for (int j = 0; j < n_tiles; j++) lsg_act<type>::mma(sum_here[j], a, b[j] + q * 2);
+          for (int i = 0; i < m_tiles; i++) {
+            uint32_t a[4];
+            lsg_ldmatrix_x4(a, ws + stream_piece(i * 16 + a_row, half * 4 + q * 2 + a_piece));
+            LSG_UNROLL
+            for (int j = 0; j < n_tiles; j++) lsg_act<type>::mma(sum_here[i][j], a, b[j] + q * 2);
+          }
         }
       }
     }
@@ -213,17 +215,17 @@ void linear_stream_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64
   LSG_UNROLL
   for (int r = 0; r < ranges; r++) {
     LSG_UNROLL
-    for (int j = 0; j < n_tiles; j++) {
+    for (int i = 0; i < m_tiles * n_tiles; i++) {
       LSG_UNROLL
       for (int e = 0; e < 4; e++) {
-        const int channel = (e >> 1) * 8 + (lane >> 2), column = j * 8 + (lane & 3) * 2 + (e & 1);
-        partial[((warp % S::SHARERS * ranges + r) * S::COLUMNS + column) * S::LD + channel] = sum[r][j][e];
+        const int channel = i / n_tiles * 16 + (e >> 1) * 8 + (lane >> 2), column = i % n_tiles * 8 + (lane & 3) * 2 + (e & 1);
+        partial[((warp % S::SHARERS * ranges + r) * S::COLUMNS + column) * S::LD + channel] = sum[r][i / n_tiles][i % n_tiles][e];
       }
     }
   }
   lsg_barrier();
-  for (int i = warp % S::SHARERS * 32 + lane; i < S::COLUMNS * STREAM_TILE; i += S::SHARERS * 32) {
-    const int channel = i % STREAM_TILE, row = i / STREAM_TILE;
+  for (int i = warp % S::SHARERS * 32 + lane; i < S::COLUMNS * S::CHANNELS; i += S::SHARERS * 32) {
+    const int channel = i % S::CHANNELS, row = i / S::CHANNELS;
     if (row >= rows || first + channel >= n) continue;
     float y = 0.0f;
     LSG_UNROLL
@@ -347,26 +349,29 @@ typedef struct {
   int64_t rows, groups, n, k, ldx;
 } own_shape;
 
-/* Two ranges a warp where that leaves enough warps to have W on its way: fewer sums to add up in the end. */
-template <int type, int n_tiles, bool vector, class out_t>
+template <int warps, int m_tiles, int n_tiles, int ranges, int stages, int type, bool vector, class out_t>
+static lsg_status launch_stream_as(const out_t &out, const uint16_t *x, const uint16_t *w, const own_shape &s, lsg_stream stream) {
+  using S = stream_shape<warps, m_tiles, n_tiles, ranges, stages>;
+  const int64_t channels = S::TILES * S::CHANNELS;
+  auto kernel = linear_stream_kernel<S, type, m_tiles, n_tiles, ranges, vector, out_t>;
+  return LSG_LAUNCH_EARLY(kernel, lsg_grid((s.n + channels - 1) / channels, 1, s.groups), S::THREADS, S::BYTES, stream, out, x, w, s.rows,
+                          s.n, s.k, s.ldx);
+}
+
+/* Few blocks to a multiprocessor, and all of a product's at once. Up to 8 rows two ranges a warp where that leaves enough warps to have W
+ * on its way; above, x is half or all of what W is, and two tiles of channels share it. */
+template <int type, bool vector, class out_t>
 static lsg_status launch_stream(const out_t &out, const uint16_t *x, const uint16_t *w, const own_shape &s, lsg_stream stream) {
-  using one = stream_shape<n_tiles, 1>;
-  using two = stream_shape<n_tiles, 2>;
   enum { ENOUGH_TILES = 500 };
-  const int64_t tiles = (s.n + STREAM_TILE - 1) / STREAM_TILE;
-  const bool enough = tiles * s.groups >= ENOUGH_TILES;
-  const int64_t in_block = enough ? (int64_t)two::TILES : (int64_t)one::TILES;
-  auto kernel = enough ? linear_stream_kernel<type, n_tiles, 2, vector, out_t> : linear_stream_kernel<type, n_tiles, 1, vector, out_t>;
-  return LSG_LAUNCH_EARLY(kernel, lsg_grid((tiles + in_block - 1) / in_block, 1, s.groups), STREAM_THREADS, one::BYTES, stream, out, x, w,
-                          s.rows, s.n, s.k, s.ldx);
+  const int64_t tiles = (s.n + STREAM_TILE - 1) / STREAM_TILE * s.groups;
+  if (s.rows > 8) return launch_stream_as<4, 2, 2, 2, 3, type, vector>(out, x, w, s, stream);
+  if (tiles >= ENOUGH_TILES) return launch_stream_as<8, 1, 1, 2, 3, type, vector>(out, x, w, s, stream);
+  return launch_stream_as<8, 1, 1, 1, 3, type, vector>(out, x, w, s, stream);
 }
 
 template <int type, bool vector, class out_t>
 static lsg_status launch_own(const out_t &out, const uint16_t *x, const uint16_t *w, const own_shape &s, lsg_stream stream) {
-  if (s.stream_kernel) {
-    if (s.rows <= 8) return launch_stream<type, 1, vector>(out, x, w, s, stream);
-    return launch_stream<type, 2, vector>(out, x, w, s, stream);
-  }
+  if (s.stream_kernel) return launch_stream<type, vector>(out, x, w, s, stream);
   auto kernel = linear_tile_kernel<type, vector, out_t>;
   lsg_dim3 grid = lsg_grid((s.n + TILE_CHANNELS - 1) / TILE_CHANNELS, (s.rows + TILE_ROWS - 1) / TILE_ROWS, s.groups);
   return LSG_LAUNCH(kernel, grid, TILE_THREADS, 0, stream, out, x, w, s.rows, s.n, s.k, s.ldx);

@@ -1,4 +1,4 @@
-/* gpu_rope.cu: one warp a (layer, row, head). A lane writes only what it alone has read, so the head is normalised and rotated where it
+/* gpu_rope.cu: one warp a head. A lane writes only what it alone has read, so the head is normalised and rotated where it
  * lies, at any head_dim. */
 #include "gpu_rope.h"
 
@@ -6,35 +6,22 @@
 
 namespace LSG_NS {
 
-enum { ROPE_THREADS = 128, ROPE_WARPS = ROPE_THREADS / 32 };
+enum { ROPE_THREADS = 128, ROPE_WARPS = ROPE_THREADS / 32, ROPE_MANY_ROWS = 32, ROPE_TABLE = 4096 };
 
-/* Pair i of a head: elements i and i + head_dim / 2. pairs: that a lane has, held in registers, 0: any number, read a second time. */
-template <int type, int pairs>
-LSG_KERNEL(ROPE_THREADS)
-void k_norm_rope_kernel(ls_gpu_ring ring, const float *w, const float *freq, float eps, int64_t rows, int64_t head_dim) {
+/* What turns a head, and the weights of its norm. */
+typedef struct {
+  const float *weight; /* [2 * half] */
+  int64_t half;
+  float eps;
+} k_norm;
+
+/* One head, k [2 * half], by a warp: RMSNorm, then pair i (elements i and i + half) turned by angle i. turn(i, j, &s, &c): sine and cosine
+ * of angle i, the lane's j-th. pairs: that a lane has, held in registers, 0: any number, read a second time. */
+template <int type, int pairs, class turn_t>
+LSG_DEVICE void k_head(uint16_t *k, const k_norm &norm, turn_t turn) {
   using A = lsg_act<type>;
-  const int64_t heads = ring.kv_dim / head_dim, half = head_dim / 2;
-  const int64_t task = lsg_block_x() * ROPE_WARPS + lsg_warp(), tasks = ring.layers * rows * heads;
-  const bool exists = task < tasks; /* the whole warp: one task a warp */
-  const int64_t head = task % heads, row = task / heads % rows, layer = exists ? task / heads / rows : 0;
-  uint16_t *k = ring_place(ring, ring.k, layer, ring_slot(ring, row), head * head_dim);
-  const float *weight = w + layer * head_dim;
-  const float position = (float)(*ring.base + row); /* nearest-even: above 2^24 several positions share an angle */
-
-  /* what no launch writes comes before the wait: weights, positions, angles */
-  float sine[pairs + 1], cosine[pairs + 1], w_low[pairs + 1], w_high[pairs + 1], low[pairs + 1], high[pairs + 1];
-  LSG_UNROLL
-  for (int j = 0; j < pairs; j++) {
-    const int64_t i = j * 32 + lsg_lane();
-    w_low[j] = i < half ? weight[i] : 0.0f;
-    w_high[j] = i < half ? weight[i + half] : 0.0f;
-    lsg_sincos(i < half ? position * freq[i] : 0.0f, &sine[j], &cosine[j]);
-  }
-  lsg_wait_before();
-  lsg_let_next();
-  if (!exists) return;
-
-  float sum = 0.0f;
+  const int64_t half = norm.half;
+  float low[pairs + 1], high[pairs + 1], sum = 0.0f;
   LSG_UNROLL
   for (int j = 0; j < pairs; j++) {
     const int64_t i = j * 32 + lsg_lane();
@@ -51,28 +38,79 @@ void k_norm_rope_kernel(ls_gpu_ring ring, const float *w, const float *freq, flo
     sum += a * a;
     sum += b * b;
   }
-  const float scale = lsg_div(1.0f, lsg_sqrt(lsg_div(lsg_warp_sum(sum), (float)head_dim) + eps));
-
-  auto turn = [&](int64_t i, float x, float y, float wx, float wy, float s, float c) {
-    const float a = A::widen(A::round(x * scale * wx)), b = A::widen(A::round(y * scale * wy));
+  const float scale = lsg_div(1.0f, lsg_sqrt(lsg_div(lsg_warp_sum(sum), (float)(2 * half)) + norm.eps));
+  auto store = [&](int64_t i, int j, float x, float y) {
+    float s, c;
+    turn(i, j, &s, &c);
+    const float a = A::widen(A::round(x * scale * norm.weight[i])), b = A::widen(A::round(y * scale * norm.weight[i + half]));
     k[i] = A::round(a * c - b * s);
     k[i + half] = A::round(b * c + a * s);
   };
   LSG_UNROLL
   for (int j = 0; j < pairs; j++) {
     const int64_t i = j * 32 + lsg_lane();
-    if (i < half) turn(i, low[j], high[j], w_low[j], w_high[j], sine[j], cosine[j]);
+    if (i < half) store(i, j, low[j], high[j]);
   }
-  for (int64_t i = lsg_lane(); pairs == 0 && i < half; i += 32) {
-    float s, c;
-    lsg_sincos(position * freq[i], &s, &c);
-    turn(i, A::widen(k[i]), A::widen(k[i + half]), weight[i], weight[i + half], s, c);
+  for (int64_t i = lsg_lane(); pairs == 0 && i < half; i += 32) store(i, 0, A::widen(k[i]), A::widen(k[i + half]));
+}
+
+/* One warp a (layer, row, head). */
+template <int type, int pairs>
+LSG_KERNEL(ROPE_THREADS)
+void k_norm_rope_kernel(ls_gpu_ring ring, const float *w, const float *freq, float eps, int64_t rows, int64_t head_dim) {
+  const int64_t heads = ring.kv_dim / head_dim, half = head_dim / 2;
+  const int64_t task = lsg_block_x() * ROPE_WARPS + lsg_warp();
+  const bool exists = task < ring.layers * rows * heads; /* the whole warp: one task a warp */
+  const int64_t head = task % heads, row = task / heads % rows, layer = exists ? task / heads / rows : 0;
+  const float position = (float)(*ring.base + row); /* nearest-even: above 2^24 several positions share an angle */
+  uint16_t *k = ring_place(ring, ring.k, layer, ring_slot(ring, row), head * head_dim);
+
+  float sine[pairs + 1], cosine[pairs + 1]; /* no launch writes positions: the angles come before the wait */
+  LSG_UNROLL
+  for (int j = 0; j < pairs; j++) {
+    const int64_t i = j * 32 + lsg_lane();
+    lsg_sincos(i < half ? position * freq[i] : 0.0f, &sine[j], &cosine[j]);
+  }
+  lsg_wait_before();
+  lsg_let_next();
+  if (!exists) return;
+  const k_norm norm = {w + layer * head_dim, half, eps};
+  k_head<type, pairs>(k, norm, [&](int64_t i, int j, float *s, float *c) {
+    if constexpr (pairs > 0)
+      *s = sine[j], *c = cosine[j];
+    else
+      lsg_sincos(position * freq[i], s, c);
+  });
+}
+
+/* One block a row: all heads of all layers turn by the same angles, worked out once. */
+template <int type, int pairs>
+LSG_KERNEL(ROPE_THREADS)
+void k_norm_rope_rows_kernel(ls_gpu_ring ring, const float *w, const float *freq, float eps, int64_t head_dim) {
+  LSG_DYNAMIC_SHARED(float, sine); /* [half], then as many cosines */
+  const int64_t heads = ring.kv_dim / head_dim, half = head_dim / 2, row = lsg_block_x(), slot = ring_slot(ring, row);
+  const float position = (float)(*ring.base + row);
+  float *cosine = sine + half;
+  for (int64_t i = lsg_thread(); i < half; i += ROPE_THREADS) lsg_sincos(position * freq[i], &sine[i], &cosine[i]);
+  lsg_wait_before();
+  lsg_let_next();
+  lsg_barrier();
+  for (int64_t task = lsg_warp(); task < ring.layers * heads; task += ROPE_WARPS) {
+    const k_norm norm = {w + task / heads * head_dim, half, eps};
+    k_head<type, pairs>(ring_place(ring, ring.k, task / heads, slot, task % heads * head_dim), norm,
+                        [&](int64_t i, int, float *s, float *c) { *s = sine[i], *c = cosine[i]; });
   }
 }
 
 template <int type>
 static lsg_status launch_k_norm_rope(const ls_gpu_ring *ring, const float *w, const float *freq, float eps, int64_t rows, int64_t head_dim,
                                      lsg_stream stream) {
+  if (rows >= ROPE_MANY_ROWS && head_dim <= ROPE_TABLE) {
+    auto kernel = k_norm_rope_rows_kernel<type, 0>;
+    if (head_dim <= 128) kernel = k_norm_rope_rows_kernel<type, 2>;
+    if (head_dim <= 64) kernel = k_norm_rope_rows_kernel<type, 1>;
+    return LSG_LAUNCH_EARLY(kernel, lsg_grid(rows), ROPE_THREADS, (size_t)head_dim * sizeof(float), stream, *ring, w, freq, eps, head_dim);
+  }
   const int64_t tasks = ring->layers * rows * (ring->kv_dim / head_dim);
   auto kernel = k_norm_rope_kernel<type, 0>;
   if (head_dim <= 128) kernel = k_norm_rope_kernel<type, 2>;
