@@ -16,6 +16,7 @@ typedef struct {
   bool unrounded;
   uint64_t asked[LS_MAX_STAGES], carried[LS_MAX_STAGES]; /* a bit a stage: asked for by stage i, and carried */
   bool asked_state[LS_MAX_STAGES];
+  bool alone[LS_MAX_STAGES]; /* it asked for what is no stage: not taken over */
 } evaluation;
 
 struct session_bounds {
@@ -34,14 +35,17 @@ void session_bounds_free(session_bounds *all) {
 typedef struct {
   const ls_bound_args *args;
   uint64_t asked, carried;
+  bool other; /* asked for what is no stage */
 } listener;
 
 static bool listening(void *arg, const char *stage) {
   listener *l = arg;
   const ls_layer *layer = l->args->config->layer;
   const bool carried = l->args->carries(l->args->carries_arg, stage);
-  for (int i = 0; i < layer->n_stages; i++) {
-    if (strcmp(layer->stages[i].name, stage) != 0) continue;
+  int i = 0;
+  while (i < layer->n_stages && strcmp(layer->stages[i].name, stage) != 0) i++;
+  l->other = l->other || i == layer->n_stages;
+  if (i < layer->n_stages) {
     l->asked |= (uint64_t)1 << i;
     l->carried |= (uint64_t)carried << i;
   }
@@ -51,7 +55,7 @@ static bool listening(void *arg, const char *stage) {
 /* Whether stage i of an earlier evaluation is what it would come to now. bounds: of this evaluation, as far as it is. */
 static bool same_again(const evaluation *then, int i, const ls_bound_args *args, const ls_trace *bounds) {
   const ls_layer *layer = args->config->layer;
-  if (then->unrounded != args->unrounded) return false;
+  if (then->alone[i] || then->unrounded != args->unrounded) return false;
   if (then->state_bounds != args->state_bounds && then->asked_state[i]) return false;
   for (int k = 0; k < layer->n_stages; k++) {
     const uint64_t bit = (uint64_t)1 << k;
@@ -88,6 +92,7 @@ static ls_status evaluate(session_bounds *all, evaluation *now, const ls_bound_a
     LS_TRY(stage->bound(&listened, now->bounds, err));
     now->asked[i] = l.asked;
     now->carried[i] = l.carried;
+    now->alone[i] = l.other;
   }
   return LS_OK;
 }
