@@ -123,6 +123,8 @@ LSG_KERNEL(SCORE_THREADS)
 void index_score_kernel(uint16_t *score, const uint16_t *q, const uint16_t *w, score_shape shape, int64_t queries, bool once,
                         const ls_gpu_attn_step *step) {
   LSG_SHARED(uint16_t, stages, 2 * SCORE_HEADS * SCORE_K);
+  lsg_let_next();
+  lsg_wait_before();
   const int lane = lsg_lane(), g = lane >> 2, t = lane & 3;
   const int64_t first_query = lsg_block_y() * queries, last = first_query + queries < shape.m ? first_query + queries : shape.m;
   const int64_t first = lsg_block_x() * SCORE_KEYS + lsg_warp() * SCORE_WARP_KEYS, mine = first + lane;
@@ -247,6 +249,8 @@ LSG_DEVICE void keys_load(uint16_t *stage, const uint16_t *keys, int64_t first, 
 LSG_KERNEL(STREAM_THREADS)
 void index_score_stream_kernel(uint16_t *score, const uint16_t *q, const uint16_t *w, score_shape shape, const ls_gpu_attn_step *step) {
   LSG_DYNAMIC_SHARED(uint16_t, rings);
+  lsg_let_next();
+  lsg_wait_before();
   const int lane = lsg_lane(), g = lane >> 2, t = lane & 3, heads = (int)shape.heads, chunks = (int)shape.width / 32;
   const int64_t first = (lsg_warp() * lsg_grid_x() + lsg_block_x()) * SCORE_WARP_KEYS,
                 stride = STREAM_WARPS * lsg_grid_x() * SCORE_WARP_KEYS;
@@ -325,14 +329,14 @@ lsg_status ls_gpu_index_score(uint16_t *score, const uint16_t *q, const uint16_t
   if (n_most == 0) return LSG_OK;
   if (m == 1 && heads <= SCORE_HEADS && width <= SCORE_K) {
     const int64_t tiles = (n_most + SCORE_WARP_KEYS - 1) / SCORE_WARP_KEYS, blocks = tiles < STREAM_BLOCKS ? tiles : (int64_t)STREAM_BLOCKS;
-    return LSG_LAUNCH(index_score_stream_kernel, lsg_grid(blocks), STREAM_THREADS, STREAM_BYTES, stream, score, q, w, shape, step);
+    return LSG_LAUNCH_EARLY(index_score_stream_kernel, lsg_grid(blocks), STREAM_THREADS, STREAM_BYTES, stream, score, q, w, shape, step);
   }
 #if defined(__CUDACC__)
   if (hopper_index_score_takes(m, heads, width, n_most)) return hopper_index_score(score, q, w, m, n_most, step, stream);
 #endif
   auto kernel = width <= SCORE_K ? index_score_kernel<true> : index_score_kernel<false>;
-  return LSG_LAUNCH(kernel, lsg_grid((n_most + SCORE_KEYS - 1) / SCORE_KEYS, (m + queries - 1) / queries), SCORE_THREADS, 0, stream, score,
-                    q, w, shape, queries, m <= queries, step);
+  return LSG_LAUNCH_EARLY(kernel, lsg_grid((n_most + SCORE_KEYS - 1) / SCORE_KEYS, (m + queries - 1) / queries), SCORE_THREADS, 0, stream,
+                          score, q, w, shape, queries, m <= queries, step);
 }
 
 }  // namespace LSG_NS

@@ -251,6 +251,8 @@ template <class job_t, int phases>
 LSG_KERNEL(SELECT_THREADS)
 void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
   LSG_SHARED(uint32_t, high, HIGH_BINS);
+  lsg_let_next();
+  lsg_wait_before();
   LSG_SHARED(uint32_t, low, LOW_BINS);
   LSG_SHARED(uint32_t, warp_total, SELECT_WARPS);
   LSG_SHARED(uint32_t, cut, 2);
@@ -475,6 +477,8 @@ template <class job_t, bool several>
 LSG_KERNEL(ONCE_THREADS)
 void select_once_kernel(job_t job, once_rows rows, const ls_gpu_attn_step *step) {
   LSG_SHARED(uint32_t, high, HIGH_BINS);
+  lsg_let_next();
+  lsg_wait_before();
   LSG_SHARED(uint32_t, low, 2 * LOW_BINS); /* of the row; of the slices before this one */
   LSG_SHARED(uint32_t, warp_total, ONCE_WARPS);
   LSG_SHARED(uint32_t, cut, 2);
@@ -632,27 +636,27 @@ static lsg_status select_launch(const job_t &job, int64_t items, int64_t m, int6
 #endif
   if (m == 1 && job.vector && items <= alone) {
     const once_rows none = {ONCE_ITEMS, nullptr, nullptr, nullptr};
-    return LSG_LAUNCH((select_once_kernel<job_t, false>), lsg_grid(1), ONCE_THREADS, 0, stream, job, none, step);
+    return LSG_LAUNCH_EARLY((select_once_kernel<job_t, false>), lsg_grid(1), ONCE_THREADS, 0, stream, job, none, step);
   }
 #if defined(__CUDACC__)
   if (m == 1 && job.vector && items <= meeting_items()) {
     uint32_t *high = static_cast<uint32_t *>(scratch);
     const once_rows rows = {once_alone(job), high, high + HIGH_BINS, high + MEET_BYTES / (int)sizeof *high};
-    return LSG_LAUNCH((select_once_kernel<job_t, true>), lsg_grid(1, (items + rows.slice - 1) / rows.slice), ONCE_THREADS, 0, stream, job,
-                      rows, step);
+    return LSG_LAUNCH_EARLY((select_once_kernel<job_t, true>), lsg_grid(1, (items + rows.slice - 1) / rows.slice), ONCE_THREADS, 0, stream,
+                            job, rows, step);
   }
 #endif
   const int64_t most = most_slices(n_most), slice = rounded_up((items + most - 1) / most, WARP_ITEMS);
   select_rows rows = {slice, (items + slice - 1) / slice, nullptr, nullptr, nullptr};
   const lsg_dim3 grid = lsg_grid(m, rows.slices);
-  if (rows.slices == 1) return LSG_LAUNCH((select_kernel<job_t, ALL>), grid, SELECT_THREADS, 0, stream, job, rows, step);
+  if (rows.slices == 1) return LSG_LAUNCH_EARLY((select_kernel<job_t, ALL>), grid, SELECT_THREADS, 0, stream, job, rows, step);
 
   rows.high = reinterpret_cast<uint32_t *>(static_cast<unsigned char *>(scratch) + MEET_BYTES + rank_bytes(m, n_most));
   rows.cut = rows.high + m * HIGH_BINS, rows.counts = rows.cut + m * 2;
   lsg_status status = lsg_fill(rows.high, 0, (size_t)(m * HIGH_BINS) * sizeof *rows.high, stream);
-  if (status == LSG_OK) status = LSG_LAUNCH((select_kernel<job_t, HIGH>), grid, SELECT_THREADS, 0, stream, job, rows, step);
-  if (status == LSG_OK) status = LSG_LAUNCH((select_kernel<job_t, LOW>), grid, SELECT_THREADS, 0, stream, job, rows, step);
-  if (status == LSG_OK) status = LSG_LAUNCH((select_kernel<job_t, WRITE>), grid, SELECT_THREADS, 0, stream, job, rows, step);
+  if (status == LSG_OK) status = LSG_LAUNCH_EARLY((select_kernel<job_t, HIGH>), grid, SELECT_THREADS, 0, stream, job, rows, step);
+  if (status == LSG_OK) status = LSG_LAUNCH_EARLY((select_kernel<job_t, LOW>), grid, SELECT_THREADS, 0, stream, job, rows, step);
+  if (status == LSG_OK) status = LSG_LAUNCH_EARLY((select_kernel<job_t, WRITE>), grid, SELECT_THREADS, 0, stream, job, rows, step);
   return status;
 }
 

@@ -99,6 +99,8 @@ void sparse_attn_kernel(sparse_args a) {
   LSG_SHARED(uint32_t, named, 2 * S::WARPS); /* of each stage: which of a warp's rows are named by an entry */
   LSG_SHARED(float, cosine, SPARSE_MOST_DIM / 2);
   LSG_SHARED(float, sine, SPARSE_MOST_DIM / 2);
+  lsg_let_next();
+  lsg_wait_before();
 
   const int dim = fixed_dim > 0 ? fixed_dim : (int)a.dim, ld = dim + 8, pieces = dim / 8;
   uint16_t *query = shared;                                                    /* [HEADS, ld] */
@@ -409,6 +411,8 @@ void sparse_combine_kernel(sparse_args a) {
   LSG_SHARED(float, largest, SPARSE_MOST_PARTS);
   LSG_SHARED(float, weight, SPARSE_MOST_PARTS);
   LSG_SHARED(float, denominator, SPARSE_MOST_PARTS);
+  lsg_let_next();
+  lsg_wait_before();
   const int64_t t = lsg_block_x(), head = lsg_block_y(), column = lsg_block_z() * COMBINE_COLUMNS + lsg_thread() * 4; /* in partial */
   const int parts = (int)a.parts, thread = lsg_thread();
   const float *stats = a.part_stats + (t * a.parts * a.heads + head) * 2;
@@ -514,8 +518,8 @@ template <bool wide>
 static lsg_status launch_shape(const sparse_args &a, lsg_stream stream) {
   using S = sparse_shape<wide>;
   auto kernel = a.dim == SPARSE_MOST_DIM ? sparse_attn_kernel<wide, SPARSE_MOST_DIM> : sparse_attn_kernel<wide, 0>;
-  return LSG_LAUNCH(kernel, lsg_grid(a.m, quotient_up(a.heads, S::HEADS), a.parts), sparse_shape<wide>::THREADS, shared_bytes<wide>(a.dim),
-                    stream, a);
+  return LSG_LAUNCH_EARLY(kernel, lsg_grid(a.m, quotient_up(a.heads, S::HEADS), a.parts), sparse_shape<wide>::THREADS,
+                          shared_bytes<wide>(a.dim), stream, a);
 }
 
 /* Whether the variant for many queries takes them. */
@@ -551,7 +555,7 @@ lsg_status ls_gpu_sparse_attn(uint16_t *sparse_o, uint16_t *o_rot, const uint16_
   const lsg_status status = wide ? launch_shape<true>(a, stream) : launch_shape<false>(a, stream);
   if (status != LSG_OK || parts == 1) return status;
   auto combine = parts > COMBINE_FEW ? sparse_combine_kernel<COMBINE_MANY> : sparse_combine_kernel<COMBINE_FEW>;
-  return LSG_LAUNCH(combine, lsg_grid(m, heads, quotient_up(dim, COMBINE_COLUMNS)), COMBINE_THREADS, 0, stream, a);
+  return LSG_LAUNCH_EARLY(combine, lsg_grid(m, heads, quotient_up(dim, COMBINE_COLUMNS)), COMBINE_THREADS, 0, stream, a);
 }
 
 }  // namespace LSG_NS
