@@ -49,6 +49,8 @@ static const struct {
     {"watts", offsetof(bench_record, watts), 1},
     {"celsius", offsetof(bench_record, celsius), 1},
     {"others", offsetof(bench_record, others), 1},
+    {"cycles", offsetof(bench_record, cycles), 1},
+    {"ghz", offsetof(bench_record, ghz), 1},
 };
 enum { COUNTERS = sizeof counters / sizeof *counters };
 
@@ -134,11 +136,12 @@ static json_t *context(const bench_records *records, const bench_machine *machin
   const bench_record *r = records->n > 0 ? &records->record[0] : NULL;
   json_t *load = json_array();
   for (int i = 0; i < 3; i++) json_array_append_new(load, json_real(machine->load[i]));
-  return json_pack("{s:o, s:o, s:o, s:i, s:i, s:b, s:[], s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "date", text_json(r != NULL ? r->date : ""),
-                   "host_name", text_json(machine->host), "executable", text_json(argv0), "num_cpus", machine->cores, "mhz_per_cpu",
-                   (int)machine->mhz, "cpu_scaling_enabled", (int)machine->scaling, "caches", "load_avg", load, "library_build_type",
-                   "release", "cpu", text_json(machine->cpu), "gpu", text_json(machine->gpu), "driver", text_json(machine->driver),
-                   "machine_class", text_json(machine->machine_class), "commit", text_json(r != NULL ? r->commit : ""));
+  return json_pack("{s:o, s:o, s:o, s:i, s:i, s:b, s:[], s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "date",
+                   text_json(r != NULL ? r->date : ""), "host_name", text_json(machine->host), "executable", text_json(argv0), "num_cpus",
+                   machine->cores, "mhz_per_cpu", (int)machine->mhz, "cpu_scaling_enabled", (int)machine->scaling, "caches", "load_avg",
+                   load, "library_build_type", "release", "cpu", text_json(machine->cpu), "gpu", text_json(machine->gpu), "driver",
+                   text_json(machine->driver), "machine_class", text_json(machine->machine_class), "commit",
+                   text_json(r != NULL ? r->commit : ""), "no_cycles", text_json(machine->no_cycles));
 }
 
 static bool dump(FILE *out, void *root) {

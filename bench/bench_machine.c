@@ -12,6 +12,8 @@
 #include "bench_nvml.h"
 
 #include "../core/ls_clock.h"
+#include "../core/ls_parallel.h"
+#include "bench_cycles.h"
 
 /* ---- the CPU ---- */
 
@@ -71,6 +73,9 @@ void bench_machine_look(bench_machine *machine, bool gpu, int device) {
   machine->mhz = 1e-3 * first_number("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq");
   machine->scaling = machine->mhz > 0;
   if (getloadavg(machine->load, 3) != 3) memset(machine->load, 0, sizeof machine->load);
+  const char *why;
+  bench_cycles_so_far(&why);
+  snprintf(machine->no_cycles, sizeof machine->no_cycles, "%s", why);
   if (gpu) bench_nvml_device(device, machine->gpu, sizeof machine->gpu, machine->driver, sizeof machine->driver, &machine->power_limit);
   if (gpu)
     snprintf(machine->machine_class, sizeof machine->machine_class, "%s", machine->gpu[0] != '\0' ? machine->gpu : "CUDA device");
@@ -86,7 +91,11 @@ void bench_watch_begin(bench_watch *watch, bool gpu, int device) {
   if (gpu) {
     bench_nvml_state state;
     if (bench_nvml_look(device, &state)) watch->throttle = state.throttle;
+  } else {
+    watch->pinned = ls_threads_pin(true);
   }
+  const char *why;
+  watch->cycles_before = bench_cycles_so_far(&why);
   watch->own_before = own_seconds();
   watch->busy_before = busy_seconds();
   watch->elapsed_before = ls_clock_seconds();
@@ -99,6 +108,11 @@ enum { HELD_DOWN = 0x8 | 0x20 | 0x40 | 0x80 };
 bool bench_watch_end(bench_watch *watch, bool gpu, int device, bool company, char *reason, int size) {
   /* busy time is counted in ticks, and a core's may be cut twice: a short round is watched a little longer than it takes */
   const double most_others = 0.1, ticks = 2.0 / (double)sysconf(_SC_CLK_TCK), least = 0.2;
+  const char *why;
+  const double own = own_seconds() - watch->own_before;
+  watch->cycles = bench_cycles_so_far(&why) - watch->cycles_before;
+  watch->ghz = own > 0 ? 1e-9 * watch->cycles / own : 0;
+  if (!gpu) ls_threads_pin(false);
   const double left = gpu ? 0 : least - (ls_clock_seconds() - watch->elapsed_before);
   if (left > 0) nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * left)}, NULL);
   const double elapsed = ls_clock_seconds() - watch->elapsed_before, cores = (double)sysconf(_SC_NPROCESSORS_ONLN);

@@ -16,6 +16,7 @@ typedef struct {
   double mhz;   /* of core 0, now; 0: not told */
   bool scaling; /* the cores' clock follows the load */
   double load[3];
+  char no_cycles[96];               /* why the processor's cycles are not told; empty: they are */
   char gpu[BENCH_TEXT], driver[64]; /* empty: no device, or no NVML */
   double power_limit;               /* W */
   /* History is kept by this: cores and models, no names of hosts. "AMD EPYC 9654, 2 cores" or "NVIDIA H200". */
@@ -26,13 +27,16 @@ void bench_machine_look(bench_machine *machine, bool gpu, int device);
 
 /* What went on between begin and end. */
 typedef struct {
-  double others;                                  /* share of the cores that other processes had, 0 .. 1 */
-  double sm_mhz, memory_mhz, watts, celsius;      /* GPU, at the end; 0: not told */
-  unsigned long long throttle;                    /* NVML's reasons, those at begin and at end together */
-  int other_processes;                            /* on the GPU */
-  double busy_before, own_before, elapsed_before; /* begin's */
+  double others;                             /* share of the cores that other processes had, 0 .. 1 */
+  double sm_mhz, memory_mhz, watts, celsius; /* GPU, at the end; 0: not told */
+  unsigned long long throttle;               /* NVML's reasons, those at begin and at end together */
+  int other_processes;                       /* on the GPU */
+  bool pinned;                               /* each thread stood on a core of its own */
+  double cycles, ghz; /* the processor's, of all that this process did meanwhile, and by the time its threads ran; 0: not told */
+  double busy_before, own_before, elapsed_before, cycles_before; /* begin's */
 } bench_watch;
 
+/* Not on a GPU: from begin to end the process's threads are tied to cores. */
 void bench_watch_begin(bench_watch *watch, bool gpu, int device);
 
 /* true where a figure taken meanwhile is one of this machine alone; else reason says what was in the way: other processes on the cores

@@ -94,6 +94,7 @@ ls_status bench_records_add_result(bench_records *records, const bench_result *r
       if (ceiling != NULL) r->floor = ceiling->floor, r->memory_bound = ceiling->memory_bound;
     }
     r->sm_mhz = result->watch.sm_mhz, r->watts = result->watch.watts, r->celsius = result->watch.celsius, r->others = result->watch.others;
+    r->cycles = result->watch.cycles, r->ghz = result->watch.ghz;
     bench_throttle_text(result->watch.throttle, r->throttle, sizeof r->throttle);
     snprintf(r->runs, sizeof r->runs, "%s", result->runs);
     snprintf(r->machine_class, sizeof r->machine_class, "%s", machine->machine_class);

@@ -17,7 +17,7 @@ typedef struct {
   double back_to_back, floor, bytes, flops;
   bool memory_bound;
   int launches;
-  double sm_mhz, watts, celsius, others;
+  double sm_mhz, watts, celsius, others, cycles, ghz; /* those of bench_watch */
   char throttle[BENCH_TEXT];
   char runs[256], machine_class[2 * BENCH_TEXT], commit[64], date[32]; /* date: UTC, "2026-11-30T17:40:00Z" */
 } bench_record;

@@ -107,6 +107,7 @@ static ls_status time_once(bench_result *result, bench_subject *s, const bench_o
   const ls_timing_how how = {
       .warmup = o->warmup, .samples = o->samples, .back_to_back = o->back_to_back, .cold = !o->warm, .interrupted = o->interrupted};
   ls_trace *last = NULL, *left = NULL;
+  bool watching = false;
   ls_status status;
   ls_timing_free(&result->timing);
   result->timing.samples = o->samples;
@@ -114,6 +115,7 @@ static ls_status time_once(bench_result *result, bench_subject *s, const bench_o
   LS_TRY_OUT(ls_trace_new(&last, "last", err));
   LS_TRY_OUT(ls_trace_new(&left, "left", err));
   bench_watch_begin(&result->watch, gpu, o->options.device);
+  watching = true;
   if (o->path->time_step == NULL) {
     LS_TRY_OUT(time_from_outside(&s->run, &s->step, s->before, o, &result->timing, err));
   } else {
@@ -121,6 +123,7 @@ static ls_status time_once(bench_result *result, bench_subject *s, const bench_o
     LS_TRY_OUT(o->path->time_step(s->run.ctx, &s->step, &how, &result->timing, last, err));
     LS_TRY_OUT(o->path->save(s->run.ctx, left, err));
   }
+  watching = false;
   if (!bench_watch_end(&result->watch, gpu, o->options.device, o->company, result->why, sizeof result->why))
     result->outcome = BENCH_NOT_MEASURED;
   const char *differs = differing(s->sure.out, last);
@@ -138,6 +141,8 @@ static ls_status time_once(bench_result *result, bench_subject *s, const bench_o
     LS_TRY_OUT(o->path->time_step(s->run.ctx, &s->step, &pieces, &result->timing, NULL, err));
   }
 out:
+  if (watching)
+    bench_watch_end(&result->watch, gpu, o->options.device, o->company, result->why, sizeof result->why); /* unties the threads */
   ls_trace_free(last);
   ls_trace_free(left);
   return status;

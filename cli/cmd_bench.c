@@ -9,6 +9,7 @@
 #include "../bench/bench_gate.h"
 #include "../bench/bench_peer.h"
 #include "../core/ls_parallel.h"
+#include "../gpu/emu/emu_rate.h"
 #include "cli.h"
 #include "provenance.h"
 #include "run_options.h"
@@ -312,12 +313,22 @@ static ls_status print_ceiling(arguments *a, const ls_path *path, const bench_sc
   return LS_OK;
 }
 
+/* What the emulator adds to the cores' own figures, which every kernel on it is bound by. */
+static ls_status print_emulator(ls_error *err) {
+  ls_emu_rates rates;
+  LS_TRY(ls_emu_measure(&rates, err));
+  printf("emu: %.2f GFLOP/s of mma m16n8k16, %.0f blocks/s of %d threads with a barrier, on %d threads\n", 1e-9 * rates.mma_flops,
+         rates.blocks, rates.block_threads, ls_threads());
+  return LS_OK;
+}
+
 /* ---- all of them ---- */
 
 static ls_status run_scenarios(arguments *a, const ls_path *path, const char *glob, ls_error *err) {
   bench_scenario *scenarios = NULL;
   int n = 0;
   ls_status status = bench_scenarios(&scenarios, &n, glob, err);
+  if (status == LS_OK && a->ceilings && strcmp(path->name, "emu") == 0) status = print_emulator(err);
   for (int i = 0; i < n && status == LS_OK && !ls_interrupted; i++)
     status = a->ceilings ? print_ceiling(a, path, &scenarios[i], err) : run_one(a, path, scenarios[i].name, &scenarios[i], err);
   free(scenarios);
@@ -368,10 +379,19 @@ static ls_status compare_all(arguments *a, ls_error *err) {
 
 /* ---- the command ---- */
 
+/* What the cores ran at, as far as it is told. */
+static void print_clock(const bench_record *last, const bench_machine *machine) {
+  if (machine->no_cycles[0] != '\0')
+    printf("cycles are not told: %s\n", machine->no_cycles);
+  else if (last->ghz > 0)
+    printf("%.2f GHz, %.4g cycles in the last round of %s\n", last->ghz, last->cycles, last->name);
+}
+
 static ls_status write_all(arguments *a, ls_error *err) {
   bench_records merged = {NULL, 0, 0};
   ls_status status = bench_records_merge(&merged, &a->rounds_taken, err);
   if (status == LS_OK) bench_print_table(&merged, a->parts, stdout);
+  if (status == LS_OK && a->machine.gpu[0] == '\0' && merged.n > 0) print_clock(&merged.record[merged.n - 1], &a->machine);
   if (status == LS_OK && a->json != NULL) status = bench_write_json(&merged, &a->machine, a->json, a->argv0, err);
   if (status == LS_OK && a->history != NULL) status = bench_append_history(&a->rounds_taken, a->history, err);
   if (status == LS_OK && (a->compare != NULL || a->against != NULL)) status = compare_all(a, err);

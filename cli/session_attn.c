@@ -147,6 +147,21 @@ static ls_candidate_rule candidate_rule(const session *v) {
   return (ls_candidate_rule){.block = config_of(v)->candidate_block_size, .topk_blocks = config_of(v)->candidate_topk_blocks};
 }
 
+/* Whether row `row` holds anything but zeros; most rows say so at once. */
+static bool row_is_written(const ls_tensor *t, int64_t row) {
+  enum { PIECE = 256 };
+  double v[PIECE];
+  const ls_tensor held = ls_tensor_at(t, row);
+  bool written = t->dim[1] > 0 && ls_tensor_get(&held, 0) != 0;
+  for (int64_t at = 0; at < t->dim[1] && !written; at += PIECE) {
+    const int64_t n = t->dim[1] - at < PIECE ? t->dim[1] - at : PIECE;
+    const ls_tensor piece = ls_tensor_slice(&held, 0, at, n);
+    ls_tensor_to_f64(v, &piece);
+    for (int64_t i = 0; i < n; i++) written = written || v[i] != 0;
+  }
+  return written;
+}
+
 /* A key that was never written is zero, and so are its scores, on any path: such scores must agree, and prove nothing. */
 static void discount_unwritten(const step_run *s, ls_mode mode, const ls_compare_args *args, ls_result *result) {
   const ls_trace *after = mode == LS_CASCADED ? s->cascaded[0].after : s->isolated[0].after;
@@ -154,10 +169,7 @@ static void discount_unwritten(const step_run *s, ls_mode mode, const ls_compare
   const int64_t m = args->a->dim[0], n = args->a->dim[1];
   if (result->verdict != LS_PASS && result->verdict != LS_MISTRUSTED) return;
   for (int64_t j = 0; j < n; j++) {
-    bool written = false;
-    for (int64_t i = 0; keys != NULL && j < keys->dim[0] && i < keys->dim[1] && !written; i++) {
-      written = ls_tensor_get(keys, j * keys->dim[1] + i) != 0;
-    }
+    const bool written = keys != NULL && j < keys->dim[0] && row_is_written(keys, j);
     for (int64_t t = 0; t < m && !written; t++) {
       const int64_t at = t * n + j;
       if (args->only != NULL && ls_tensor_get(args->only, at) == 0) continue;

@@ -123,6 +123,9 @@ struct session {
 };
 
 /* One step through every path: [0] is the reference. */
+/* Bounds of the pairs of one step in isolation (session_bounds.c). */
+typedef struct session_bounds session_bounds;
+
 struct step_run {
   ls_step step; /* as loaded; base filled in for context_write */
   int64_t base, rows;
@@ -137,8 +140,16 @@ struct step_run {
   ls_trace *exact[LS_MAX_PATHS]; /* beside each path, the stages of hooks->drift in double */
   ls_trace *bounds;              /* cascaded: everything carried */
   ls_trace *golden_bounds;       /* isolated, golden-ref */
+  session_bounds **pair_bounds;  /* what was evaluated for isolated pairs so far */
   uint64_t given_hash, from_hash, lead_hash; /* of all that runs read, where something is recorded */
 };
+
+/* ---- session_bounds.c ---- */
+
+/* Evaluates the bounds of one pair in isolation, or takes them over from what was evaluated for other pairs of the step; args->values is
+ * the same for all. *bounds looks at *of_step, which is made where it is NULL and freed after it with session_bounds_free. */
+ls_status session_bounds_isolated(session_bounds **of_step, const ls_bound_args *args, ls_trace **bounds, ls_error *err);
+void session_bounds_free(session_bounds *all);
 
 /* ---- verify_session.c ---- */
 

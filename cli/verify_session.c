@@ -113,6 +113,7 @@ static ls_bound_args bound_args(carry_arg *arg) {
 static ls_status evaluate_bounds(carry_arg *arg, ls_trace **bounds, ls_error *err) {
   const ls_layer *layer = arg->v->config->layer;
   const ls_bound_args args = bound_args(arg);
+  if (!arg->everything) return session_bounds_isolated(arg->s->pair_bounds, &args, bounds, err);
   LS_TRY(ls_trace_new(bounds, "bounds", err));
   for (int i = 0; i < layer->n_stages; i++) {
     if (layer->stages[i].bound != NULL) LS_TRY(layer->stages[i].bound(&args, *bounds, err));
@@ -309,7 +310,9 @@ static ls_status load_step(session *v, int64_t i, ls_step *step, ls_error *err) 
 
 static ls_status verify_step(session *v, int64_t i, ls_error *err) {
   step_run s;
+  session_bounds *pair_bounds = NULL;
   memset(&s, 0, sizeof s);
+  s.pair_bounds = &pair_bounds;
   ls_status status;
   LS_TRY_OUT(load_step(v, i, &s.step, err));
   LS_TRY_OUT(session_recorded_load(v, i, err));
@@ -338,6 +341,7 @@ static ls_status verify_step(session *v, int64_t i, ls_error *err) {
   LS_TRY_OUT(ls_shortage_check("what was found of a step", err));
 out:
   step_run_free(&s);
+  session_bounds_free(pair_bounds); /* which the step's bounds look at */
   return status;
 }
 

@@ -38,7 +38,11 @@ static struct {
 static atomic_int threads_wanted; /* 0: as many as there are cores for this process */
 static _Thread_local bool inside; /* this thread is running a job: a nested call is serial */
 
+static cpu_set_t cores_before_pin; /* where this process's threads could run before they were tied */
+static bool pinned;                /* changes with pool.busy held */
+
 static int cores_for_this_process(void) {
+  if (pinned) return CPU_COUNT(&cores_before_pin);    /* this thread's own set is one core now */
   for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) { /* the kernel refuses a set smaller than its own */
     cpu_set_t *set = CPU_ALLOC(cpus);
     if (set == NULL) break;
@@ -127,6 +131,33 @@ static void arrange_ends(void) {
   atexit(stop_at_exit);
 }
 
+/* Thread i (0: the caller) to the i-th core, round and round. */
+static bool tie(pthread_t thread, int i) {
+  cpu_set_t one;
+  int left = i % CPU_COUNT(&cores_before_pin), core = 0;
+  for (; !CPU_ISSET(core, &cores_before_pin) || left > 0; core++) left -= CPU_ISSET(core, &cores_before_pin) ? 1 : 0;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  return pthread_setaffinity_np(thread, sizeof one, &one) == 0;
+}
+
+bool ls_threads_pin(bool wanted) {
+  bool ok = true;
+  if (pthread_mutex_trylock(&pool.busy) != 0) return false;
+  if (wanted && !pinned) {
+    ok =
+        sched_getaffinity(0, sizeof cores_before_pin, &cores_before_pin) == 0 && CPU_COUNT(&cores_before_pin) > 0 && tie(pthread_self(), 0);
+    for (int w = 0; ok && w < pool.workers; w++) tie(pool.worker[w], w + 1);
+    pinned = ok;
+  } else if (!wanted && pinned) {
+    ok = pthread_setaffinity_np(pthread_self(), sizeof cores_before_pin, &cores_before_pin) == 0;
+    for (int w = 0; w < pool.workers; w++) pthread_setaffinity_np(pool.worker[w], sizeof cores_before_pin, &cores_before_pin);
+    pinned = !ok;
+  }
+  pthread_mutex_unlock(&pool.busy);
+  return ok;
+}
+
 /* Makes the pool hold `wanted` workers; fewer where the system gives no more. Called with busy held. */
 static void resize(int wanted) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -148,6 +179,7 @@ static void resize(int wanted) {
   while (pool.workers < wanted) {
     if (pthread_create(&pool.worker[pool.workers], NULL, worker_main, (void *)(intptr_t)pool.workers) != 0) break;
     pool.workers++;
+    if (pinned) tie(pool.worker[pool.workers - 1], pool.workers);
   }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

@@ -247,6 +247,7 @@ static ls_status poison_scratch(attn_context *c, ls_error *err) {
   for (size_t i = 0; i < b.n && status == LSG_OK; i++) {
     if (*b.want[i].buffer) status = lsg_fill(*b.want[i].buffer, 0xFF, b.want[i].bytes, c->device.stream);
   }
+  if (status == LSG_OK && c->select_bytes > 0) status = ls_gpu_select_clear(c->select_scratch, c->device.stream);
   free(b.want);
   if (b.full) return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": out of memory for a list of buffers");
   return status == LSG_OK ? LS_OK : gpu_failed(status, err);

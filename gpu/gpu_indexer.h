@@ -15,8 +15,10 @@ namespace LSG_NS {
 lsg_status ls_gpu_index_score(uint16_t *score, const uint16_t *q, const uint16_t *w, int64_t m, int64_t heads, int64_t width,
                               int64_t n_most, const ls_gpu_attn_step *step, lsg_stream stream);
 
-/* Bytes of scratch that the two below need for one call of these sizes (device memory, may hold anything). */
+/* Bytes of scratch that the two below need for one call of these sizes: device memory that may hold anything once
+ * ls_gpu_select_clear has made it ready, which lasts over calls of any sizes. */
 size_t ls_gpu_select_bytes(int64_t m, int64_t n_most);
+lsg_status ls_gpu_select_clear(void *scratch, lsg_stream stream);
 
 /* mask u8 [m, n_most]: ref_indexer.h, ls_ref_candidates: the best topk_blocks blocks of `block` positions, the newest visible one always,
  * a block of -inf never; a kept block is whole up to step->n. */

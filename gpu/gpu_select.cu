@@ -9,6 +9,9 @@
  * The items of a query are cut in slices of a block each, those of a block in equal parts of its warps. A row of one slice is chosen from
  * by one block in one launch, all steps through shared memory. A wide row takes three launches, HIGH, LOW and WRITE, of a block a slice;
  * between them each slice's counts lie in scratch, where the next launch's blocks add up what they need. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "gpu_indexer.h"
 
 namespace LSG_NS {
@@ -21,7 +24,6 @@ enum {
   LOW_BITS = 5,
   LOW_BINS = 1 << LOW_BITS, /* a lane each */
   HIGH_BINS = 1 << (16 - LOW_BITS),
-  THREAD_BINS = HIGH_BINS / SELECT_THREADS,
   NARROW = 32768,        /* items that one block takes alone */
   SLICE = 8192,          /* about, where several blocks share a row */
   COUNTS = LOW_BINS + 1, /* what a slice counts: its ranks in the k-th's bin by their lower bits, and those in higher bins */
@@ -96,9 +98,10 @@ LSG_DEVICE void job_ranks(uint32_t rank[8], const topk_job &job, int64_t t, int 
 /* Items first .. first + 7: bit i of chosen is item i, place is that of the first chosen one among all of the row. */
 LSG_DEVICE void job_write(const topk_job &job, const ls_gpu_attn_step *step, int64_t t, int first, unsigned chosen, uint32_t place) {
   int32_t *to = job.idx + t * job.ld;
+  const int32_t item = first + (int32_t)step->rows_a;
   LSG_UNROLL
   for (int i = 0; i < 8; i++) {
-    if (chosen >> i & 1u) to[place++] = first + i + (int32_t)step->rows_a;
+    if (chosen >> i & 1u) to[place++] = item + i;
   }
 }
 
@@ -172,9 +175,12 @@ LSG_DEVICE int job_write_end(const candidate_job &job, int) { return (int)((job.
 /* ---- sums and scans of a warp ---- */
 
 LSG_DEVICE uint32_t warp_add(uint32_t v LSG_SITE) {
-  LSG_UNROLL
+#if defined(__CUDACC__)
+  return __reduce_add_sync(LSG_FULL_MASK, v); /* one instruction */
+#else
   for (int offset = 16; offset > 0; offset >>= 1) v += lsg_shfl_xor(LSG_FULL_MASK, v, offset LSG_SITE_PASS);
   return v;
+#endif
 }
 
 /* The sum of v over lanes 0 .. lsg_lane(). */
@@ -197,19 +203,30 @@ typedef struct {
   uint32_t *counts;      /* [m, slices, COUNTS] */
 } select_rows;
 
+/* What other blocks of the same launch wrote: not from this SM's own cache. */
+LSG_DEVICE uint32_t load_fresh(const uint32_t *p) {
+#if defined(__CUDACC__)
+  return __ldcg(p);
+#else
+  return *p;
+#endif
+}
+
 /* In which bin of the upper bits the k-th best is and which one in it, into cut; bin 0, which no rank is in, and "none" where fewer than k
  * ranks are above RANK_NONE: everything is above it. Thread i adds up bins from the top: its own are those below thread i - 1's. */
-LSG_DEVICE void find_high(uint32_t cut[2], uint32_t warp_total[SELECT_WARPS], const uint32_t *high, uint32_t k) {
+template <int warps, bool fresh>
+LSG_DEVICE void find_high(uint32_t cut[2], uint32_t warp_total[warps], const uint32_t *high, uint32_t k) {
+  const int THREAD_BINS = HIGH_BINS / (warps * 32);
   const int top = HIGH_BINS - 1 - lsg_thread() * THREAD_BINS;
   uint32_t count[THREAD_BINS], own = 0;
   LSG_UNROLL
-  for (int i = 0; i < THREAD_BINS; i++) own += count[i] = high[top - i];
+  for (int i = 0; i < THREAD_BINS; i++) own += count[i] = fresh ? load_fresh(high + top - i) : high[top - i];
   uint32_t before = warp_scan(own);
   if (lsg_lane() == 31) warp_total[lsg_warp()] = before;
   if (lsg_thread() == 0) cut[0] = 0, cut[1] = 0xFFFFFFFFu;
   lsg_barrier();
   before -= own;
-  for (int i = 0; i < lsg_warp(); i++) before += warp_total[i];
+  before += warp_add(lsg_lane() < lsg_warp() ? warp_total[lsg_lane()] : 0u);
   if (before < k && k <= before + own) { /* one thread, or none */
     LSG_UNROLL
     for (int i = 0; i < THREAD_BINS; i++) {
@@ -234,6 +251,8 @@ template <class job_t, int phases>
 LSG_KERNEL(SELECT_THREADS)
 void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
   LSG_SHARED(uint32_t, high, HIGH_BINS);
+  lsg_let_next();
+  lsg_wait_before();
   LSG_SHARED(uint32_t, low, LOW_BINS);
   LSG_SHARED(uint32_t, warp_total, SELECT_WARPS);
   LSG_SHARED(uint32_t, cut, 2);
@@ -277,7 +296,7 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
     if (slice_first >= items && slice > 0) return;
     if (lsg_thread() < LOW_BINS) low[lsg_thread()] = 0;
     if (lsg_thread() < 3) sum[lsg_thread()] = 0;
-    find_high(cut, warp_total, (phases & HIGH) != 0 ? high : rows.high + t * HIGH_BINS, job_k(job, step));
+    find_high<SELECT_WARPS, false>(cut, warp_total, (phases & HIGH) != 0 ? high : rows.high + t * HIGH_BINS, job_k(job, step));
     const uint32_t kth = cut[0];
     int bin = 0;
     uint32_t length = 0, higher = 0;
@@ -377,33 +396,267 @@ void select_kernel(job_t job, select_rows rows, const ls_gpu_attn_step *step) {
   }
 }
 
+/* ---- one query: each warp has one turn, and ranks stay in registers ---- */
+
+enum {
+  ONCE_WARPS = 16,
+  ONCE_THREADS = ONCE_WARPS * 32,
+  ONCE_ITEMS = ONCE_WARPS * WARP_ITEMS, /* of a slice, at most */
+};
+
+/* Several slices meet between their steps: that takes all their blocks at once on the device, which the emulator does not have. The
+ * scratch's counters are zero before and after. */
+typedef struct {
+  int64_t slice;    /* items of one, a multiple of WARP_ITEMS */
+  uint32_t *high;   /* [HIGH_BINS] */
+  uint32_t *gate;   /* its upper bit turns when all have come, the others are zero then */
+  uint32_t *counts; /* [slices, COUNTS] */
+} once_rows;
+
+/* What follows is small, because a launch in a cold cache waits for its code too: rows of whole 16 bytes only (job.vector), whose elements
+ * past n are -inf. */
+LSG_DEVICE void ranks_of(uint32_t rank[8], const uint16_t *score) {
+  const lsg_u32x4 p = lsg_load16(score);
+  const uint32_t word[4] = {p.x, p.y, p.z, p.w};
+  LSG_UNROLL
+  for (int i = 0; i < 8; i++) rank[i] = rank_of(i & 1 ? word[i / 2] >> 16 : word[i / 2] & 0xFFFFu);
+}
+
+LSG_DEVICE int once_items(const topk_job &, int n) { return n; }
+LSG_DEVICE uint32_t once_k(const topk_job &job, int n) { return (uint32_t)(job.topk < n ? (int)job.topk : n); }
+LSG_DEVICE void once_prepare(uint16_t *, const topk_job &, int, int, int) {}
+LSG_DEVICE void once_ranks(uint32_t rank[8], const topk_job &job, const uint16_t *, int first) {
+  ranks_of(rank, job.score + first);
+  if (job.mask == nullptr) return;
+  const uint32_t *mask = reinterpret_cast<const uint32_t *>(job.mask + first);
+  const uint32_t word[2] = {mask[0], mask[1]};
+  LSG_UNROLL
+  for (int i = 0; i < 8; i++) rank[i] = (word[i / 4] >> (i % 4 * 8) & 0xFFu) != 0 ? rank[i] : (uint32_t)RANK_NONE;
+}
+
+LSG_DEVICE int once_items(const candidate_job &, int n) { return (n + 7) / 8; }
+LSG_DEVICE uint32_t once_k(const candidate_job &job, int) { return (uint32_t)job.topk; }
+LSG_DEVICE void once_prepare(uint16_t *prepared, const candidate_job &job, int slice_first, int slice_end, int items) {
+  for (int b = slice_first + lsg_thread(); b < slice_end; b += lsg_block_threads()) {
+    uint32_t rank[8];
+    ranks_of(rank, job.score + b * 8);
+    LSG_UNROLL
+    for (int i = 1; i < 8; i++) rank[0] = rank[i] > rank[0] ? rank[i] : rank[0];
+    prepared[b - slice_first] = (uint16_t)(b + 1 == items ? (uint32_t)RANK_ALWAYS : rank[0]);
+  }
+  lsg_barrier();
+}
+LSG_DEVICE void once_ranks(uint32_t rank[8], const candidate_job &, const uint16_t *prepared, int) {
+  const lsg_u32x4 p = lsg_load16(prepared + lsg_thread() * LANE_ITEMS);
+  const uint32_t word[4] = {p.x, p.y, p.z, p.w};
+  LSG_UNROLL
+  for (int i = 0; i < 8; i++) rank[i] = i & 1 ? word[i / 2] >> 16 : word[i / 2] & 0xFFFFu;
+}
+
+/* All of `blocks` blocks have come here, and see what the others wrote before. */
+LSG_DEVICE void slices_meet(uint32_t *gate, int blocks) {
+#if defined(__CUDACC__)
+  lsg_barrier();
+  if (lsg_thread() == 0) {
+    lsg_fence();
+    const uint32_t before = lsg_atomic_add(gate, lsg_block_y() == 0 ? 0x80000000u - (uint32_t)(blocks - 1) : 1u);
+    uint32_t now;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(gate) : "memory");
+    } while (((before ^ now) & 0x80000000u) == 0);
+    lsg_fence();
+  }
+  lsg_barrier();
+#else
+  (void)gate, (void)blocks;
+#endif
+}
+
+/* Grid (1, slices). */
+template <class job_t, bool several>
+LSG_KERNEL(ONCE_THREADS)
+void select_once_kernel(job_t job, once_rows rows, const ls_gpu_attn_step *step) {
+  LSG_SHARED(uint32_t, high, HIGH_BINS);
+  lsg_let_next();
+  lsg_wait_before();
+  LSG_SHARED(uint32_t, low, 2 * LOW_BINS); /* of the row; of the slices before this one */
+  LSG_SHARED(uint32_t, warp_total, ONCE_WARPS);
+  LSG_SHARED(uint32_t, cut, 2);
+  LSG_SHARED(uint32_t, sum, 2); /* ranks in higher bins: of the row, of the slices before this one */
+  LSG_SHARED(uint16_t, prepared, ONCE_ITEMS);
+  const int lane = lsg_lane(), warp = lsg_warp(), thread = lsg_thread();
+  const int slice = several ? (int)lsg_block_y() : 0, slice_items = several ? (int)rows.slice : (int)ONCE_ITEMS;
+  const int slice_first = slice * slice_items, first = slice_first + thread * LANE_ITEMS;
+  const int n = (int)step->n, items = once_items(job, n), slices = several && items > 0 ? (items + slice_items - 1) / slice_items : 1;
+  const int slice_end = slice_first + slice_items < items ? slice_first + slice_items : items;
+  const bool has = thread * LANE_ITEMS < slice_items; /* whole warps */
+  if (several && slice >= slices) {
+    if (has && first < job_write_end(job, items)) job_write(job, step, 0, first, 0, 0);
+    return;
+  }
+
+  once_prepare(prepared, job, slice_first, slice_end, items);
+  uint32_t rank[8];
+  LSG_UNROLL
+  for (int i = 0; i < 8; i++) rank[i] = RANK_NONE;
+  if (has && first < items) once_ranks(rank, job, prepared, first);
+  const lsg_u32x4 zero = {0, 0, 0, 0};
+  lsg_store16(high + thread * (HIGH_BINS / ONCE_THREADS), zero);
+  if (thread < 2 * LOW_BINS) low[thread] = 0;
+  if (thread < 2) sum[thread] = 0;
+  lsg_barrier();
+  LSG_UNROLL
+  for (int i = 0; i < 8; i++) {
+    if (first + i >= items) rank[i] = RANK_NONE;
+    if (rank[i] != RANK_NONE) lsg_atomic_add(&high[rank[i] >> LOW_BITS], 1u);
+  }
+  if (several) {
+    lsg_barrier();
+    for (int i = thread; i < HIGH_BINS; i += ONCE_THREADS) {
+      if (high[i] != 0) lsg_atomic_add(&rows.high[i], high[i]);
+    }
+    slices_meet(rows.gate, slices);
+  } else {
+    lsg_barrier();
+  }
+  find_high<ONCE_WARPS, several>(cut, warp_total, several ? rows.high : high, once_k(job, n));
+
+  const uint32_t kth = cut[0], left = cut[1];
+  uint32_t higher = 0;
+  LSG_UNROLL
+  for (int i = 0; i < 8; i++) {
+    higher += rank[i] >> LOW_BITS > kth ? 1u : 0u;
+    if (rank[i] >> LOW_BITS == kth && rank[i] != RANK_NONE) lsg_atomic_add(&low[rank[i] & (LOW_BINS - 1)], 1u);
+  }
+  higher = warp_add(higher);
+  if (lane == 0 && higher > 0) lsg_atomic_add(&sum[0], higher);
+  lsg_barrier();
+  if (several) {
+    uint32_t *counts = rows.counts + slice * COUNTS;
+    if (thread < LOW_BINS) counts[thread] = low[thread], low[thread] = 0;
+    if (thread == LOW_BINS) counts[LOW_BINS] = sum[0], sum[0] = 0;
+    slices_meet(rows.gate, slices);
+    for (int i = slice * ONCE_THREADS + thread; i < HIGH_BINS; i += slices * ONCE_THREADS) rows.high[i] = 0;
+    uint32_t all = 0, before = 0, higher_all = 0, higher_before = 0;
+    for (int s = warp; s < slices; s += ONCE_WARPS) {
+      const uint32_t v = load_fresh(rows.counts + s * COUNTS + lane), h = load_fresh(rows.counts + s * COUNTS + LOW_BINS);
+      all += v, higher_all += h;
+      if (s < slice) before += v, higher_before += h;
+    }
+    if (all > 0) lsg_atomic_add(&low[lane], all);
+    if (before > 0) lsg_atomic_add(&low[LOW_BINS + lane], before);
+    if (lane == 0) {
+      if (higher_all > 0) lsg_atomic_add(&sum[0], higher_all);
+      if (higher_before > 0) lsg_atomic_add(&sum[1], higher_before);
+    }
+    lsg_barrier();
+  }
+
+  /* bar and at_bar: lane i has the i-th best of the lower bits; the one where the count from above reaches the k-th knows */
+  const uint32_t in_bin = low[LOW_BINS - 1 - lane], reached = warp_scan(in_bin);
+  const uint32_t which = warp_add(reached - in_bin < left && left <= reached ? (uint32_t)lane + 1 : 0u);
+  uint32_t bar = 0, at_bar = 0, found = sum[0] + lsg_shfl(LSG_FULL_MASK, reached, 31); /* fewer than k: all that have a rank */
+  if (which > 0) {
+    const int at = (int)which - 1;
+    const uint32_t above_bar = lsg_shfl(LSG_FULL_MASK, reached - in_bin, at);
+    bar = kth << LOW_BITS | (uint32_t)(LOW_BINS - 1 - at), at_bar = left - above_bar, found = sum[0] + left;
+  }
+  uint32_t above = sum[1], equal = 0;
+  if (several) {
+    const uint32_t before = low[LOW_BINS + lane];
+    above += warp_add((uint32_t)lane > (bar & (LOW_BINS - 1)) ? before : 0u);
+    equal = low[LOW_BINS + (bar & (LOW_BINS - 1))];
+  }
+
+  uint32_t pair = 0; /* ranks above bar in the upper half, those at bar in the lower */
+  LSG_UNROLL
+  for (int i = 0; i < 8; i++) pair += rank[i] > bar ? 0x10000u : rank[i] == bar && bar != RANK_NONE ? 1u : 0u;
+  const uint32_t until = warp_scan(pair);
+  if (lane == 31) warp_total[warp] = until;
+  lsg_barrier();
+  pair = until - pair + warp_add(lane < warp ? warp_total[lane] : 0u);
+  above += pair >> 16, equal += pair & 0xFFFFu;
+  uint32_t place = above + (equal < at_bar ? equal : at_bar);
+  unsigned chosen = 0;
+  LSG_UNROLL
+  for (int i = 0; i < 8; i++) {
+    const bool is_equal = rank[i] == bar && bar != RANK_NONE;
+    if (rank[i] > bar || (is_equal && equal < at_bar)) chosen |= 1u << i;
+    equal += is_equal ? 1u : 0u;
+  }
+  if (has && first < job_write_end(job, items)) job_write(job, step, 0, first, chosen, place);
+  if (slice == 0) job_finish(job, 0, found);
+}
+
 /* ---- launches ---- */
 
 static int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 static int64_t most_slices(int64_t n_most) { return n_most > NARROW ? (n_most + SLICE - 1) / SLICE : 1; }
 
-/* Scratch: ranks u16 [m, n_most up to 8], then for wide rows high [m, HIGH_BINS], cut [m, 2] and counts [m, slices, COUNTS]. */
+/* Scratch: first what slices that meet count in, high [HIGH_BINS] and the gate: zero between any two calls. After it, ranks u16 [m, n_most
+ * up to 8], then for wide rows high [m, HIGH_BINS], cut [m, 2] and counts [m, slices, COUNTS]; or the counts of slices that meet. */
+enum { MEET_BYTES = (HIGH_BINS + 4) * (int)sizeof(uint32_t) };
+
 static size_t rank_bytes(int64_t m, int64_t n_most) { return (size_t)(m * rounded_up(n_most, 8)) * sizeof(uint16_t); }
 
 size_t ls_gpu_select_bytes(int64_t m, int64_t n_most) {
   const int64_t slices = most_slices(n_most), counters = slices > 1 ? m * (HIGH_BINS + 2 + slices * COUNTS) : 0;
-  return (size_t)rounded_up((int64_t)rank_bytes(m, n_most) + counters * (int64_t)sizeof(uint32_t), 16);
+  return (size_t)rounded_up(MEET_BYTES + (int64_t)rank_bytes(m, n_most) + counters * (int64_t)sizeof(uint32_t), 16);
 }
+
+lsg_status ls_gpu_select_clear(void *scratch, lsg_stream stream) { return lsg_fill(scratch, 0, MEET_BYTES, stream); }
+
+#if defined(__CUDACC__)
+/* The most items whose slices are on the device all at once, two a multiprocessor; 0 where LOCKSTEP_PORTABLE asks for what the emulator
+ * runs. */
+static int64_t meeting_items(void) {
+  static const int64_t most = [] {
+    const char *portable = getenv("LOCKSTEP_PORTABLE");
+    int device = 0, multiprocessors = 0;
+    if (portable != nullptr && strcmp(portable, "") != 0 && strcmp(portable, "0") != 0) return (int64_t)0;
+    if (cudaGetDevice(&device) == cudaSuccess) cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    cudaGetLastError();
+    return (int64_t)2 * multiprocessors * ONCE_ITEMS;
+  }();
+  return most;
+}
+#endif
+
+/* Items that a block takes where others share the rest: a candidate is eight scores. */
+[[maybe_unused]] static int64_t once_alone(const topk_job &) { return ONCE_ITEMS; }
+[[maybe_unused]] static int64_t once_alone(const candidate_job &) { return 1024; }
 
 template <class job_t>
 static lsg_status select_launch(const job_t &job, int64_t items, int64_t m, int64_t n_most, void *scratch, const ls_gpu_attn_step *step,
                                 lsg_stream stream) {
+#if defined(__CUDACC__)
+  const int64_t alone = meeting_items() > 0 ? once_alone(job) : (int64_t)ONCE_ITEMS;
+#else
+  const int64_t alone = ONCE_ITEMS;
+#endif
+  if (m == 1 && job.vector && items <= alone) {
+    const once_rows none = {ONCE_ITEMS, nullptr, nullptr, nullptr};
+    return LSG_LAUNCH_EARLY((select_once_kernel<job_t, false>), lsg_grid(1), ONCE_THREADS, 0, stream, job, none, step);
+  }
+#if defined(__CUDACC__)
+  if (m == 1 && job.vector && items <= meeting_items()) {
+    uint32_t *high = static_cast<uint32_t *>(scratch);
+    const once_rows rows = {once_alone(job), high, high + HIGH_BINS, high + MEET_BYTES / (int)sizeof *high};
+    return LSG_LAUNCH_EARLY((select_once_kernel<job_t, true>), lsg_grid(1, (items + rows.slice - 1) / rows.slice), ONCE_THREADS, 0, stream,
+                            job, rows, step);
+  }
+#endif
   const int64_t most = most_slices(n_most), slice = rounded_up((items + most - 1) / most, WARP_ITEMS);
   select_rows rows = {slice, (items + slice - 1) / slice, nullptr, nullptr, nullptr};
   const lsg_dim3 grid = lsg_grid(m, rows.slices);
-  if (rows.slices == 1) return LSG_LAUNCH((select_kernel<job_t, ALL>), grid, SELECT_THREADS, 0, stream, job, rows, step);
+  if (rows.slices == 1) return LSG_LAUNCH_EARLY((select_kernel<job_t, ALL>), grid, SELECT_THREADS, 0, stream, job, rows, step);
 
-  rows.high = reinterpret_cast<uint32_t *>(static_cast<unsigned char *>(scratch) + rank_bytes(m, n_most));
+  rows.high = reinterpret_cast<uint32_t *>(static_cast<unsigned char *>(scratch) + MEET_BYTES + rank_bytes(m, n_most));
   rows.cut = rows.high + m * HIGH_BINS, rows.counts = rows.cut + m * 2;
   lsg_status status = lsg_fill(rows.high, 0, (size_t)(m * HIGH_BINS) * sizeof *rows.high, stream);
-  if (status == LSG_OK) status = LSG_LAUNCH((select_kernel<job_t, HIGH>), grid, SELECT_THREADS, 0, stream, job, rows, step);
-  if (status == LSG_OK) status = LSG_LAUNCH((select_kernel<job_t, LOW>), grid, SELECT_THREADS, 0, stream, job, rows, step);
-  if (status == LSG_OK) status = LSG_LAUNCH((select_kernel<job_t, WRITE>), grid, SELECT_THREADS, 0, stream, job, rows, step);
+  if (status == LSG_OK) status = LSG_LAUNCH_EARLY((select_kernel<job_t, HIGH>), grid, SELECT_THREADS, 0, stream, job, rows, step);
+  if (status == LSG_OK) status = LSG_LAUNCH_EARLY((select_kernel<job_t, LOW>), grid, SELECT_THREADS, 0, stream, job, rows, step);
+  if (status == LSG_OK) status = LSG_LAUNCH_EARLY((select_kernel<job_t, WRITE>), grid, SELECT_THREADS, 0, stream, job, rows, step);
   return status;
 }
 
@@ -415,7 +668,8 @@ lsg_status ls_gpu_candidates(uint8_t *mask, const uint16_t *score, int64_t m, in
   const int64_t items = (n_most + block - 1) / block;
   const bool vector = block == 8 && n_most % 16 == 0 && is_aligned(score) && is_aligned(mask);
   const int64_t topk = topk_blocks < items ? topk_blocks : items;
-  const candidate_job job = {mask, static_cast<uint16_t *>(scratch), score, rounded_up(items, 8), n_most, block, topk, vector};
+  uint16_t *rank = static_cast<uint16_t *>(scratch) + MEET_BYTES / (int)sizeof *rank;
+  const candidate_job job = {mask, rank, score, rounded_up(items, 8), n_most, block, topk, vector};
   return select_launch(job, items, m, n_most, scratch, step, stream);
 }
 

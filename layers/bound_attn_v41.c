@@ -334,7 +334,7 @@ static int64_t row_that_waits(const ls_attn_plan *p, int64_t slot) {
 /* What row i of a state tensor of the step's layer was off by before the step, [n]; zeros where nothing says so. */
 static ls_status held_total(double *total, const ls_bound_args *args, const char *name, int64_t i, int64_t n, ls_error *err) {
   char full[LS_MAX_SPEC_NAME];
-  const ls_tensor *t = ls_trace_tensor(args->state_bounds, weight_name(full, args, name));
+  const ls_tensor *t = ls_bound_held(args, weight_name(full, args, name));
   for (int64_t c = 0; c < n; c++) total[c] = 0;
   if (t == NULL || i >= t->dim[0]) return LS_OK;
   const ls_tensor row = ls_tensor_at(t, i);

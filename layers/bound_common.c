@@ -20,6 +20,11 @@ const ls_tensor *ls_bound_find(const ls_trace *trace, const char *what, const ch
   return t;
 }
 
+const ls_tensor *ls_bound_held(const ls_bound_args *args, const char *name) {
+  if (args->asked_state) *args->asked_state = true;
+  return ls_trace_tensor(args->state_bounds, name);
+}
+
 double ls_bound_total(ls_dtype type, double steps, double v, double rest) {
   v = fabs(v);
   double step = ls_step_at(type, v);

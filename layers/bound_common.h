@@ -20,6 +20,9 @@ extern "C" {
  * "weights", ... for the message. */
 const ls_tensor *ls_bound_find(const ls_trace *trace, const char *what, const char *name, int64_t elements, ls_error *err);
 
+/* What a tensor of the state before the step may be off by; NULL: exact. The only way to state_bounds for what is evaluated of a step. */
+const ls_tensor *ls_bound_held(const ls_bound_args *args, const char *name);
+
 /* What element v of a stage may be off by in all: `steps` steps of the binade that the other side's value may have reached, and the rest.
  */
 double ls_bound_total(ls_dtype type, double steps, double v, double rest);

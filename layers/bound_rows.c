@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const ls_tensor *of_layer(const ls_trace *trace, int64_t layer, const char *name) {
-  char full[LS_MAX_SPEC_NAME];
-  snprintf(full, sizeof full, "layers/%lld/%s", (long long)layer, name);
-  return ls_trace_tensor(trace, full);
+static const char *name_of_layer(char full[LS_MAX_SPEC_NAME], int64_t layer, const char *name) {
+  snprintf(full, LS_MAX_SPEC_NAME, "layers/%lld/%s", (long long)layer, name);
+  return full;
 }
 
 static void start(ls_bound_rows *r, const ls_bound_args *args, int64_t n, int64_t width) {
@@ -17,8 +16,9 @@ static void start(ls_bound_rows *r, const ls_bound_args *args, int64_t n, int64_
 
 /* The rows that layer `layer`'s tensor `name` holds after the step. */
 static ls_status take_held(ls_bound_rows *r, const ls_bound_args *args, int64_t layer, const char *name, ls_error *err) {
-  r->held = of_layer(args->after, layer, name);
-  r->held_total = of_layer(args->state_bounds, layer, name);
+  char full[LS_MAX_SPEC_NAME];
+  r->held = ls_trace_tensor(args->after, name_of_layer(full, layer, name));
+  r->held_total = ls_bound_held(args, full);
   const ls_tensor *both[] = {r->held, r->held_total};
   for (int i = 0; i < 2; i++) {
     if (both[i] && (both[i]->ndim != 2 || both[i]->dim[1] != r->width))

@@ -136,7 +136,8 @@ typedef struct {
    * `before` may be off by, under the same names and of the same shapes, f32; NULL, or a tensor absent: exact (isolated: both sides start
    * from one state). */
   const ls_trace *before, *after, *state_bounds;
-  bool unrounded; /* one side is a double reference: what a stage rounds within itself is part of the difference */
+  bool *asked_state; /* set where a bound asks for state_bounds (ls_bound_held); NULL: nobody wants to know */
+  bool unrounded;    /* one side is a double reference: what a stage rounds within itself is part of the difference */
 } ls_bound_args;
 
 /* Adds to `bounds`, under the stage's name and shape, an f32 tensor: the part of the allowed difference that is not counted in steps of

@@ -243,11 +243,11 @@ static void load_tensor(const ls_tensor *to, const ls_tensor *from, double absen
 
 /* The first rows of a cache; the rest was zero already, or becomes it. */
 static void load_cache(const ls_tensor *cache, int64_t *rows, const ls_tensor *from) {
-  const ls_tensor held = ls_tensor_slice(cache, 0, 0, *rows);
-  if (*rows > 0) memset(held.data, 0, ls_tensor_bytes(&held));
-  *rows = from == NULL ? 0 : from->dim[0];
-  const ls_tensor first = ls_tensor_slice(cache, 0, 0, *rows);
-  if (*rows > 0) ls_tensor_copy(&first, from, NULL);
+  const int64_t held = *rows, now = from == NULL ? 0 : from->dim[0];
+  const ls_tensor beyond = ls_tensor_slice(cache, 0, now, held > now ? held - now : 0), first = ls_tensor_slice(cache, 0, 0, now);
+  if (held > now) memset(beyond.data, 0, ls_tensor_bytes(&beyond));
+  if (now > 0) ls_tensor_copy(&first, from, NULL);
+  *rows = now;
 }
 
 ls_status ls_ref_attn_load(ls_ref_attn *ref, const ls_trace *state, ls_error *err) {

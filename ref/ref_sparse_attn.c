@@ -1,8 +1,10 @@
-/* One query at a time, all its heads together: a block of 64 rows is gathered and widened once and serves every head. Which rows a query
- * reads differs from query to query, so nothing larger is shared.
+/* One query at a time, and of a query that is alone some heads at a time: a block of 64 rows is gathered and widened once and serves all
+ * these heads. Which rows a query reads differs from query to query, so nothing larger is shared.
  *
- * The sums of a dot product run in LANES interleaved partial sums, which a compiler keeps in vector registers without reordering anything.
- * A score depends on the query and the row alone, not on where in the list the row stands. */
+ * The two loops that take the time are cut so that what they read over and over stays in the first cache and what they add to in vector
+ * registers: scores go ROWS rows at a time through all heads, outputs HEADS heads at a time through all rows. A dot product runs in
+ * interleaved partial sums, the same ones on every processor; an output adds its rows in list order. A score depends on the query and the
+ * row alone, not on where in the list the row stands. */
 #include "ref_sparse_attn.h"
 
 #include <math.h>
@@ -10,16 +12,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/ls_clones.h"
 #include "../core/ls_numeric.h"
 #include "../core/ls_parallel.h"
 
-enum { BLOCK = 64, LANES = 16 };
+enum {
+  BLOCK = 64,
+  ROWS = 4,
+  HEADS = 4,
+  APART = 16 /* unused elements after a gathered row: rows of 2 KiB would fight for the same lines */
+};
+
+/* Neighbours that are added and multiplied together; two such vectors make the partial sums of a dot product. */
+enum { F32_LANES = 8, F64_LANES = 4 };
+typedef float f32_lanes __attribute__((vector_size(F32_LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
+typedef double f64_lanes __attribute__((vector_size(F64_LANES * sizeof(double)), aligned(sizeof(double)), may_alias));
 
 typedef struct {
   const ls_tensor *o, *q, *rows_a, *rows_b, *idx, *sink;
   int64_t heads, dim;
+  int64_t parts, heads_of_part; /* a query's heads are dealt out in so many parts */
   atomic_bool failed;
 } attention;
+
+/* What one call works on: heads [first, first + heads) of query t. */
+typedef struct {
+  const attention *a;
+  int64_t t, first, heads;
+  ls_tensor q, o; /* [heads * dim], of the stored type */
+} share;
 
 /* The row that entry j of query t names; false for -1. */
 static bool row_of(const attention *a, int64_t t, int64_t j, ls_tensor *row) {
@@ -31,15 +52,73 @@ static bool row_of(const attention *a, int64_t t, int64_t j, ls_tensor *row) {
 
 /* ---- float32: the rounding points of layers.md ---- */
 
-static float dot_f32(const float *x, const float *y, int64_t n) {
-  float partial[LANES] = {0}, sum = 0;
+/* s[j] = x . row[j] of ROWS rows        x [dim], rows [ROWS, stride] */
+LS_CLONES_PART void dots_f32(float *s, const float *x, const float *rows, int64_t dim, int64_t stride) {
+  f32_lanes sum[ROWS][2] = {{{0}}};
   int64_t i = 0;
-  for (; i + LANES <= n; i += LANES) {
-    for (int lane = 0; lane < LANES; lane++) partial[lane] += x[i + lane] * y[i + lane];
+  for (; i + 2 * F32_LANES <= dim; i += 2 * F32_LANES) {
+    const f32_lanes *v = (const f32_lanes *)(x + i);
+#pragma GCC unroll 4
+    for (int j = 0; j < ROWS; j++) {
+      const f32_lanes *row = (const f32_lanes *)(rows + j * stride + i);
+      sum[j][0] += v[0] * row[0];
+      sum[j][1] += v[1] * row[1];
+    }
   }
-  for (; i < n; i++) partial[i % LANES] += x[i] * y[i];
-  for (int lane = 0; lane < LANES; lane++) sum += partial[lane];
-  return sum;
+  for (int j = 0; j < ROWS; j++) {
+    const f32_lanes both = sum[j][0] + sum[j][1];
+    float total = 0;
+    for (int lane = 0; lane < F32_LANES; lane++) total += both[lane];
+    for (int64_t rest = i; rest < dim; rest++) total += x[rest] * rows[j * stride + rest];
+    s[j] = total;
+  }
+}
+
+/* s[h][j] = q[h] . row[j] * dim^-0.5        s [heads, ld], q [heads, dim], rows [n, dim + APART], n a multiple of ROWS */
+LS_CLONES static void scores_f32(float *s, const float *q, const float *rows, int64_t heads, int64_t n, int64_t dim, int64_t ld) {
+  const int64_t stride = dim + APART;
+  const float scale = (float)(1.0 / sqrt((double)dim));
+  for (int64_t j = 0; j < n; j += ROWS) {
+    for (int64_t h = 0; h < heads; h++) {
+      float *at = s + h * ld + j;
+      dots_f32(at, q + h * dim, rows + j * stride, dim, stride);
+      for (int i = 0; i < ROWS; i++) at[i] *= scale;
+    }
+  }
+}
+
+/* o[h][c] += sum_j p[h][j] * row[j][c], row by row        o [heads, dim], p [heads, ld], rows [n, dim + APART], heads a multiple of HEADS
+ */
+LS_CLONES static void add_rows_f32(float *o, const float *p, const float *rows, int64_t heads, int64_t n, int64_t dim, int64_t ld) {
+  const int64_t stride = dim + APART;
+  const int64_t whole = dim / (2 * F32_LANES) * (2 * F32_LANES);
+  for (int64_t c = 0; c < whole; c += 2 * F32_LANES) {
+    for (int64_t first = 0; first < heads; first += HEADS) {
+      f32_lanes *to[HEADS], sum[HEADS][2];
+#pragma GCC unroll 4
+      for (int h = 0; h < HEADS; h++) {
+        to[h] = (f32_lanes *)(o + (first + h) * dim + c);
+        sum[h][0] = to[h][0];
+        sum[h][1] = to[h][1];
+      }
+      for (int64_t j = 0; j < n; j++) {
+        const f32_lanes *row = (const f32_lanes *)(rows + j * stride + c);
+#pragma GCC unroll 4
+        for (int h = 0; h < HEADS; h++) {
+          sum[h][0] += p[(first + h) * ld + j] * row[0];
+          sum[h][1] += p[(first + h) * ld + j] * row[1];
+        }
+      }
+#pragma GCC unroll 4
+      for (int h = 0; h < HEADS; h++) {
+        to[h][0] = sum[h][0];
+        to[h][1] = sum[h][1];
+      }
+    }
+  }
+  for (int64_t h = 0; h < heads; h++)
+    for (int64_t j = 0; j < n; j++)
+      for (int64_t c = whole; c < dim; c++) o[h * dim + c] += p[h * ld + j] * rows[j * stride + c];
 }
 
 /* What one head carries from block to block. */
@@ -47,14 +126,10 @@ typedef struct {
   float max, denominator;
 } running_f32;
 
-/* One block for one head: o [dim] += sum_j bf16(p_j) * row_j, p_j = exp(s_j - max)        q [dim], rows [n, dim] */
-static void block_f32(running_f32 *run, float *o, const float *q, const float *rows, int64_t n, int64_t dim) {
-  const float scale = (float)(1.0 / sqrt((double)dim));
-  float s[BLOCK], max = run->max;
-  for (int64_t j = 0; j < n; j++) {
-    s[j] = dot_f32(q, rows + j * dim, dim) * scale;
-    max = s[j] > max ? s[j] : max; /* passes over a NaN, whose exp below does not */
-  }
+/* One block for one head: s [n] becomes p_j = exp(s_j - max) rounded to bf16; o [dim] is brought to the new maximum. */
+static void weigh_f32(running_f32 *run, float *o, float *s, int64_t n, int64_t dim) {
+  float max = run->max;
+  for (int64_t j = 0; j < n; j++) max = s[j] > max ? s[j] : max; /* passes over a NaN, whose exp below does not */
   if (max > run->max && run->max > -INFINITY) {
     const float rescale = expf(run->max - max);
     for (int64_t c = 0; c < dim; c++) o[c] *= rescale;
@@ -63,118 +138,188 @@ static void block_f32(running_f32 *run, float *o, const float *q, const float *r
   run->max = max;
   const float shift = max > -INFINITY ? max : 0; /* only -inf so far: every p is 0 */
   for (int64_t j = 0; j < n; j++) {
-    const float p = expf(s[j] - shift), p_bf16 = ls_bf16_to_f32(ls_f32_to_bf16(p));
-    const float *row = rows + j * dim;
+    const float p = expf(s[j] - shift);
     run->denominator += p;
-    for (int64_t c = 0; c < dim; c++) o[c] += p_bf16 * row[c];
+    s[j] = ls_bf16_to_f32(ls_f32_to_bf16(p));
   }
 }
 
-/* scratch: q, o [heads, dim], rows [BLOCK, dim], a running_f32 a head */
-static void query_f32(const attention *a, int64_t t, float *scratch) {
-  const int64_t heads = a->heads, dim = a->dim, width = a->idx->dim[1];
-  float *q = scratch, *o = q + heads * dim, *rows = o + heads * dim;
-  running_f32 *run = (void *)(rows + BLOCK * dim);
-  const ls_tensor from = ls_tensor_at(a->q, t), to = ls_tensor_at(a->o, t);
-  ls_tensor_to_f32(q, &from);
-  memset(o, 0, (size_t)(heads * dim) * sizeof *o);
-  for (int64_t h = 0; h < heads; h++) run[h] = (running_f32){.max = -INFINITY};
+static int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/* Of the lanes that round up a share's heads: queries of zeros, whose outputs nobody reads. scratch: q, o [lanes, dim], rows [BLOCK,
+ * stride], s [lanes, BLOCK], a running_f32 a lane */
+static void query_f32(const share *of, float *scratch) {
+  const attention *a = of->a;
+  const int64_t heads = of->heads, lanes = rounded_up(heads, HEADS), dim = a->dim, width = a->idx->dim[1], stride = dim + APART;
+  float *q = scratch, *o = q + lanes * dim, *rows = o + lanes * dim, *s = rows + BLOCK * stride;
+  running_f32 *run = (void *)(s + lanes * BLOCK);
+  memset(q, 0, (size_t)(2 * lanes * dim) * sizeof *q);
+  ls_tensor_to_f32(q, &of->q);
+  for (int64_t h = 0; h < lanes; h++) run[h] = (running_f32){.max = -INFINITY};
 
   int64_t seen = 0; /* entries that are not -1 */
   for (int64_t first = 0; first < width; first += BLOCK) {
     int64_t n = 0;
     for (int64_t j = first; j < width && j < first + BLOCK; j++) {
       ls_tensor row;
-      if (row_of(a, t, j, &row)) ls_tensor_to_f32(rows + n++ * dim, &row);
+      if (row_of(a, of->t, j, &row)) ls_tensor_to_f32(rows + n++ * stride, &row);
     }
     if (n == 0) continue;
     seen += n;
-    for (int64_t h = 0; h < heads; h++) block_f32(&run[h], o + h * dim, q + h * dim, rows, n, dim);
+    const int64_t whole = rounded_up(n, ROWS); /* as is BLOCK */
+    memset(rows + n * stride, 0, (size_t)((whole - n) * stride) * sizeof *rows);
+    scores_f32(s, q, rows, lanes, whole, dim, BLOCK);
+    for (int64_t h = 0; h < lanes; h++) weigh_f32(&run[h], o + h * dim, s + h * BLOCK, n, dim);
+    add_rows_f32(o, s, rows, lanes, n, dim, BLOCK);
   }
 
   for (int64_t h = 0; h < heads && seen > 0; h++) {
-    const float sink = ((const float *)a->sink->data)[h * a->sink->stride[0]];
+    const float sink = ((const float *)a->sink->data)[(of->first + h) * a->sink->stride[0]];
     /* exp(s - max) of a head that met only -inf is NaN */
     const float denominator = run[h].max > -INFINITY ? run[h].denominator + expf(sink - run[h].max) : NAN;
     for (int64_t c = 0; c < dim; c++) o[h * dim + c] /= denominator;
   }
-  ls_tensor_from_f32(&to, o); /* the one rounding */
+  ls_tensor_from_f32(&of->o, o); /* the one rounding */
 }
 
-/* ---- float64: nothing rounds, so the formula as it stands, without blocks ---- */
+/* ---- float64: nothing rounds, so the formula as it stands, all rows at once ---- */
 
-static double dot_f64(const double *x, const double *y, int64_t n) {
-  double partial[LANES] = {0}, sum = 0;
+/* s[j] = x . row[j] of ROWS rows        x [dim], rows [ROWS, stride] */
+LS_CLONES_PART void dots_f64(double *s, const double *x, const double *rows, int64_t dim, int64_t stride) {
+  f64_lanes sum[ROWS][2] = {{{0}}};
   int64_t i = 0;
-  for (; i + LANES <= n; i += LANES) {
-    for (int lane = 0; lane < LANES; lane++) partial[lane] += x[i + lane] * y[i + lane];
+  for (; i + 2 * F64_LANES <= dim; i += 2 * F64_LANES) {
+    const f64_lanes *v = (const f64_lanes *)(x + i);
+#pragma GCC unroll 4
+    for (int j = 0; j < ROWS; j++) {
+      const f64_lanes *row = (const f64_lanes *)(rows + j * stride + i);
+      sum[j][0] += v[0] * row[0];
+      sum[j][1] += v[1] * row[1];
+    }
   }
-  for (; i < n; i++) partial[i % LANES] += x[i] * y[i];
-  for (int lane = 0; lane < LANES; lane++) sum += partial[lane];
-  return sum;
+  for (int j = 0; j < ROWS; j++) {
+    const f64_lanes both = sum[j][0] + sum[j][1];
+    double total = 0;
+    for (int lane = 0; lane < F64_LANES; lane++) total += both[lane];
+    for (int64_t rest = i; rest < dim; rest++) total += x[rest] * rows[j * stride + rest];
+    s[j] = total;
+  }
 }
 
-/* scratch: q, o [heads, dim], row [dim], s [width, heads], max, denominator [heads] */
-static void query_f64(const attention *a, int64_t t, double *scratch) {
-  const int64_t heads = a->heads, dim = a->dim, width = a->idx->dim[1];
-  const double scale = 1.0 / sqrt((double)dim);
-  double *q = scratch, *o = q + heads * dim, *row = o + heads * dim, *s = row + dim, *max = s + width * heads, *denominator = max + heads;
-  const ls_tensor from = ls_tensor_at(a->q, t), to = ls_tensor_at(a->o, t);
-  ls_tensor_to_f64(q, &from);
-  memset(o, 0, (size_t)(heads * dim) * sizeof *o);
-  for (int64_t h = 0; h < heads; h++) max[h] = -INFINITY, denominator[h] = 0;
+/* s[h][j] = q[h] . row[j] * dim^-0.5        s [heads, ld], q [heads, dim], rows [n, dim + APART], n a multiple of ROWS */
+LS_CLONES static void scores_f64(double *s, const double *q, const double *rows, int64_t heads, int64_t n, int64_t dim, int64_t ld) {
+  const int64_t stride = dim + APART;
+  const double scale = (double)(1.0 / sqrt((double)dim));
+  for (int64_t j = 0; j < n; j += ROWS) {
+    for (int64_t h = 0; h < heads; h++) {
+      double *at = s + h * ld + j;
+      dots_f64(at, q + h * dim, rows + j * stride, dim, stride);
+      for (int i = 0; i < ROWS; i++) at[i] *= scale;
+    }
+  }
+}
 
-  int64_t seen = 0;
-  ls_tensor named;
-  for (int64_t j = 0; j < width; j++) {
-    if (!row_of(a, t, j, &named)) continue;
-    seen++;
-    ls_tensor_to_f64(row, &named);
-    for (int64_t h = 0; h < heads; h++) {
-      s[j * heads + h] = dot_f64(q + h * dim, row, dim) * scale;
-      max[h] = s[j * heads + h] > max[h] ? s[j * heads + h] : max[h];
+/* o[h][c] += sum_j p[h][j] * row[j][c], row by row        o [heads, dim], p [heads, ld], rows [n, dim + APART], heads a multiple of HEADS
+ */
+LS_CLONES static void add_rows_f64(double *o, const double *p, const double *rows, int64_t heads, int64_t n, int64_t dim, int64_t ld) {
+  const int64_t stride = dim + APART;
+  const int64_t whole = dim / (2 * F64_LANES) * (2 * F64_LANES);
+  for (int64_t c = 0; c < whole; c += 2 * F64_LANES) {
+    for (int64_t first = 0; first < heads; first += HEADS) {
+      f64_lanes *to[HEADS], sum[HEADS][2];
+#pragma GCC unroll 4
+      for (int h = 0; h < HEADS; h++) {
+        to[h] = (f64_lanes *)(o + (first + h) * dim + c);
+        sum[h][0] = to[h][0];
+        sum[h][1] = to[h][1];
+      }
+      for (int64_t j = 0; j < n; j++) {
+        const f64_lanes *row = (const f64_lanes *)(rows + j * stride + c);
+#pragma GCC unroll 4
+        for (int h = 0; h < HEADS; h++) {
+          sum[h][0] += p[(first + h) * ld + j] * row[0];
+          sum[h][1] += p[(first + h) * ld + j] * row[1];
+        }
+      }
+#pragma GCC unroll 4
+      for (int h = 0; h < HEADS; h++) {
+        to[h][0] = sum[h][0];
+        to[h][1] = sum[h][1];
+      }
     }
   }
+  for (int64_t h = 0; h < heads; h++)
+    for (int64_t j = 0; j < n; j++)
+      for (int64_t c = whole; c < dim; c++) o[h * dim + c] += p[h * ld + j] * rows[j * stride + c];
+}
+
+/* scratch: q, o [lanes, dim], rows [up to width, stride], s [lanes, as many] */
+static void query_f64(const share *of, double *scratch) {
+  const attention *a = of->a;
+  const int64_t heads = of->heads, lanes = rounded_up(heads, HEADS), dim = a->dim, width = a->idx->dim[1], ld = rounded_up(width, ROWS),
+                stride = dim + APART;
+  double *q = scratch, *o = q + lanes * dim, *rows = o + lanes * dim, *s = rows + ld * stride;
+  memset(q, 0, (size_t)(2 * lanes * dim) * sizeof *q);
+  ls_tensor_to_f64(q, &of->q);
+
+  int64_t n = 0; /* entries that are not -1 */
   for (int64_t j = 0; j < width; j++) {
-    if (!row_of(a, t, j, &named)) continue;
-    ls_tensor_to_f64(row, &named);
-    for (int64_t h = 0; h < heads; h++) {
-      const double p = exp(s[j * heads + h] - max[h]);
-      denominator[h] += p;
-      for (int64_t c = 0; c < dim; c++) o[h * dim + c] += p * row[c];
-    }
+    ls_tensor row;
+    if (row_of(a, of->t, j, &row)) ls_tensor_to_f64(rows + n++ * stride, &row);
   }
-  for (int64_t h = 0; h < heads && seen > 0; h++) {
-    denominator[h] += exp(((const double *)a->sink->data)[h * a->sink->stride[0]] - max[h]);
-    for (int64_t c = 0; c < dim; c++) o[h * dim + c] /= denominator[h];
+  const int64_t whole = rounded_up(n, ROWS);
+  memset(rows + n * stride, 0, (size_t)((whole - n) * stride) * sizeof *rows);
+  scores_f64(s, q, rows, lanes, whole, dim, ld);
+  for (int64_t h = 0; h < lanes && n > 0; h++) {
+    const double sink = h < heads ? ((const double *)a->sink->data)[(of->first + h) * a->sink->stride[0]] : 0;
+    double *p = s + h * ld, max = -INFINITY, denominator = 0;
+    for (int64_t j = 0; j < n; j++) max = p[j] > max ? p[j] : max;
+    for (int64_t j = 0; j < n; j++) denominator += p[j] = exp(p[j] - max);
+    denominator += exp(sink - max);
+    for (int64_t j = 0; j < n; j++) p[j] /= denominator;
   }
-  ls_tensor_from_f64(&to, o);
+  add_rows_f64(o, s, rows, lanes, n, dim, ld);
+  ls_tensor_from_f64(&of->o, o);
 }
 
 /* ---- all queries ---- */
 
-static void one_query(void *arg, int64_t t) {
+static void one_share(void *arg, int64_t i) {
   attention *a = arg;
-  const int64_t heads = a->heads, dim = a->dim, width = a->idx->dim[1];
+  const int64_t t = i / a->parts, first = i % a->parts * a->heads_of_part, dim = a->dim, width = a->idx->dim[1];
+  const int64_t heads = a->heads - first < a->heads_of_part ? a->heads - first : a->heads_of_part;
+  if (heads <= 0) return;
+  const ls_tensor q = ls_tensor_at(a->q, t), o = ls_tensor_at(a->o, t);
+  const share of = {.a = a,
+                    .t = t,
+                    .first = first,
+                    .heads = heads,
+                    .q = ls_tensor_slice(&q, 0, first * dim, heads * dim),
+                    .o = ls_tensor_slice(&o, 0, first * dim, heads * dim)};
   const bool is_f64 = a->sink->dtype == LS_F64;
-  const int64_t f32 = 2 * heads * dim + BLOCK * dim + 2 * heads, f64 = 2 * heads * dim + dim + width * heads + 2 * heads;
+  const int64_t lanes = rounded_up(heads, HEADS), most = rounded_up(width, ROWS);
+  const int64_t f32 = 2 * lanes * dim + BLOCK * (dim + APART) + lanes * BLOCK + 2 * lanes,
+                f64 = 2 * lanes * dim + most * (dim + APART) + lanes * most;
   void *scratch = malloc(is_f64 ? (size_t)f64 * sizeof(double) : (size_t)f32 * sizeof(float));
   if (scratch == NULL) {
     atomic_store(&a->failed, true);
   } else if (is_f64) {
-    query_f64(a, t, scratch);
+    query_f64(&of, scratch);
   } else {
-    query_f32(a, t, scratch);
+    query_f32(&of, scratch);
   }
   free(scratch);
 }
 
 ls_status ls_ref_sparse_attn(const ls_tensor *o, const ls_tensor *q, const ls_tensor *rows_a, const ls_tensor *rows_b, const ls_tensor *idx,
                              const ls_tensor *sink, ls_error *err) {
+  enum { FEW = 8 }; /* queries, which are cut in parts for the threads to share; of many each is gathered for once */
   attention a = {.o = o, .q = q, .rows_a = rows_a, .rows_b = rows_b, .idx = idx, .sink = sink};
   a.heads = sink->dim[0];
   a.dim = q->dim[1] / a.heads;
+  a.parts = q->dim[0] < FEW ? FEW : 1;
+  a.heads_of_part = (a.heads + a.parts - 1) / a.parts;
   atomic_init(&a.failed, false);
-  ls_parallel_for(q->dim[0], one_query, &a);
+  ls_parallel_for(q->dim[0] * a.parts, one_share, &a);
   return atomic_load(&a.failed) ? ls_fail(err, LS_INTERNAL, "out of memory in sparse_o") : LS_OK;
 }

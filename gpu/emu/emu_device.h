@@ -153,7 +153,15 @@ LSG_DEVICE float lsg_sqrt(float v) { return sqrtf(v); }
 LSG_DEVICE float lsg_div(float a, float b) { return a / b; }
 LSG_DEVICE float lsg_exp(float v) { return expf(v); }
 LSG_DEVICE void lsg_sincos(float angle, float *s, float *c) { *s = sinf(angle), *c = cosf(angle); }
-LSG_DEVICE float lsg_fma(float a, float b, float c) { return fmaf(a, b, c); }
+/* fmaf's bits without a call: the product is exact in double, so all is rounded twice, and that shows only where the first rounding lands
+ * half way between two floats, or below the normal ones, whose steps lie elsewhere. */
+LSG_DEVICE float lsg_fma(float a, float b, float c) {
+  const double sum = (double)a * (double)b + (double)c;
+  uint64_t u;
+  memcpy(&u, &sum, sizeof u);
+  const bool half_way = (u & 0x1FFFFFFFu) == 0x10000000u, below = (u >> 52 & 0x7FFu) < 1023 - 126 && sum != 0;
+  return __builtin_expect(half_way || below, 0) ? fmaf(a, b, c) : (float)sum;
+}
 LSG_DEVICE float lsg_fmax_nan(float a, float b) {
   if (a != a || b != b) return lsg_from_bits(0x7FFFFFFFu);
   return a > b || (a == b && !signbit(a)) ? a : b;

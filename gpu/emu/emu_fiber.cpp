@@ -448,7 +448,7 @@ uint64_t emu_warp(emu_kind kind, unsigned mask, uint64_t bits, int operand, cons
   int lane = self->place.thread & 31;
   warp->in[lane] = bits;
   warp->operand[lane] = operand;
-  if (emu_meet(self, kind, mask, file, line)) {
+  if (mask == LSG_FULL_MASK ? emu_meet_warp(self, kind, file, line) : emu_meet(self, kind, mask, file, line)) {
     exchange(self, kind, mask, file, line);
     emu_release(self, mask);
   }
@@ -760,6 +760,8 @@ static void run_block(emu_worker *w, int64_t turn) {
     warp->exists = warp->ready = lanes >= EMU_LANES ? LSG_FULL_MASK : (1u << lanes) - 1u;
     warp->exited = 0;
     warp->meetings = 0;
+    warp->in_order = run->seed == 0;
+    warp->lanes = w->fibers + (size_t)i * EMU_LANES;
   }
   for (int t = 0; t < run->threads; t++) {
     emu_fiber *f = &w->fibers[t];

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "emu_memory.h"
+#include "emu_switch.h"
 #include "gpu_backend.h"
 
 namespace LSG_NS {
@@ -31,9 +32,13 @@ struct emu_meeting {
   emu_kind kind;
 };
 
+struct emu_fiber;
+
 struct emu_warp_state {
   unsigned exists, exited, ready;
   int meetings;
+  bool in_order;    /* no schedule's seed: the lowest ready lane goes on */
+  emu_fiber *lanes; /* its 32 fibers */
   emu_meeting meeting[EMU_LANES];
   uint64_t in[EMU_LANES], out[EMU_LANES];
   int operand[EMU_LANES];
@@ -117,6 +122,38 @@ const char *emu_file_name(const char *path);           /* the last part */
 /* Waits for the other lanes; the last to arrive gets true, does the work and calls emu_release. */
 bool emu_meet(emu_fiber *self, emu_kind kind, unsigned mask, const char *file, int line);
 void emu_release(emu_fiber *self, unsigned mask);
+
+/* The same for the whole warp, of which nearly all calls are: where the others have begun this very meeting and another lane of the warp is
+ * ready it goes on with no more than that; else emu_meet sees to it. Between the store of where `self` waits and its return nothing is kept
+ * in registers but what the compiler has to. */
+static inline bool emu_meet_warp(emu_fiber *self, emu_kind kind, const char *file, int line) {
+#if !defined(__SANITIZE_ADDRESS__) /* which is told of each change of stacks */
+  emu_warp_state *warp = self->warp;
+  emu_meeting *m = warp->meeting;
+  const unsigned arrived = m->arrived | self->bit, ready = warp->ready;
+  const bool begun =
+      warp->in_order && warp->meetings == 1 && m->mask == LSG_FULL_MASK && m->kind == kind && m->line == line && m->file == file;
+  if (__builtin_expect(begun && arrived == LSG_FULL_MASK, 0)) {
+    warp->meetings = 0;
+    return true;
+  }
+  if (__builtin_expect(begun && ready != 0, 1)) {
+    m->arrived = arrived;
+    warp->ready = ready & (ready - 1);
+    self->waits = kind;
+    self->wait_mask = LSG_FULL_MASK;
+    self->wait_file = file;
+    self->wait_line = line;
+    emu_fiber *next = &warp->lanes[__builtin_ctz(ready)];
+    emu_self = next;
+    emu_here = &next->place;
+    emu_swap(&self->context, next->context);
+    emu_self->waits = EMU_NONE;
+    return false;
+  }
+#endif
+  return emu_meet(self, kind, LSG_FULL_MASK, file, line);
+}
 
 bool emu_in_shared(const emu_worker *worker, const void *p, size_t bytes);
 bool emu_describe_shared(const emu_worker *worker, char *text, size_t size, const void *p);

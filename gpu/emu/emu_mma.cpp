@@ -92,7 +92,7 @@ void emu_mma(emu_kind kind, float d[4], const uint32_t a[4], const uint32_t b[2]
   warp->b[t2 + 9][g] = (uint16_t)(b[1] >> 16);
   memcpy(&warp->d[g][t2], &d[0], 8);
   memcpy(&warp->d[g + 8][t2], &d[2], 8);
-  if (emu_meet(self, kind, LSG_FULL_MASK, file, line)) {
+  if (emu_meet_warp(self, kind, file, line)) {
     (kind == EMU_MMA_BF16 ? multiply_bf16 : multiply_f16)(warp->d, warp->a, warp->b);
     emu_release(self, LSG_FULL_MASK);
   }
@@ -111,7 +111,7 @@ void emu_ldmatrix(emu_kind kind, uint32_t *r, const void *row, const char *file,
       emu_fail("ldmatrix (%s:%d): %p is not 16 bytes of this block's shared memory", emu_file_name(file), line, row);
     warp->row[lane] = row;
   }
-  if (emu_meet(self, kind, LSG_FULL_MASK, file, line)) {
+  if (emu_meet_warp(self, kind, file, line)) {
     for (int i = 0; i < matrices * 8; i++) memcpy(warp->matrix[i >> 3][i & 7], warp->row[i], 16);
     emu_release(self, LSG_FULL_MASK);
   }

@@ -1,5 +1,7 @@
+#define _GNU_SOURCE /* sched_getaffinity */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -35,6 +37,34 @@ Test(parallel, each_index_runs_once_at_every_thread_count) {
 Test(parallel, many_short_jobs_in_a_row_lose_nothing) {
   ls_threads_set(4);
   for (int i = 0; i < 2000; i++) covers_each_once(1 + i % 9);
+}
+
+static int cores_here(void) {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : -1;
+}
+
+static void see_cores(void *arg, int64_t i) { ((int *)arg)[i] = cores_here(); }
+
+Test(parallel, pinned_threads_have_one_core_each_and_get_all_back) {
+  enum { N = 64 };
+  int seen[N];
+  const int before = cores_here(), threads = ls_threads();
+  for (int more = 1; more <= 3; more++) { /* those that were there, and one that starts while they are tied */
+    ls_threads_set(more);
+    covers_each_once(5);
+    if (!ls_threads_pin(true)) cr_skip_test("threads cannot be tied here");
+    cr_expect(ls_threads_pin(true), "twice is once");
+    ls_threads_set(more + 1);
+    ls_parallel_for(N, see_cores, seen);
+    for (int i = 0; i < N; i++) cr_expect_eq(seen[i], 1, "%d threads, index %d: on %d cores", more + 1, i, seen[i]);
+    ls_threads_set(0);
+    cr_expect_eq(ls_threads(), threads, "tied, this process has as many cores as before");
+    ls_threads_set(more + 1);
+    cr_expect(ls_threads_pin(false) && ls_threads_pin(false));
+    ls_parallel_for(N, see_cores, seen);
+    for (int i = 0; i < N; i++) cr_expect_eq(seen[i], before);
+  }
 }
 
 typedef struct {

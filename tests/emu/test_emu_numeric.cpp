@@ -60,6 +60,30 @@ Test(emu_numeric, max_and_min_hand_on_a_nan_and_order_the_zeros) {
   cr_assert(lsg_isfinite(1e38f) && !lsg_isfinite(INFINITY) && !lsg_isfinite(nan), "%s", "finite");
 }
 
+/* Any bits; factors whose product ends half way between two floats, with something far below it on either side; and sums that cancel, or
+ * fall among the subnormals. */
+Test(emu_numeric, fma_has_the_bits_of_fmaf) {
+  ls_random draw = {3, 0};
+  auto check = [](float a, float b, float c) {
+    const float got = lsg_fma(a, b, c), want = fmaf(a, b, c);
+    cr_assert(got != got ? want != want : lsg_bits(got) == lsg_bits(want), "fma(%a, %a, %a): %a, fmaf %a", (double)a, (double)b, (double)c,
+              (double)got, (double)want);
+  };
+  for (int i = 0; i < 300000; i++) {
+    const uint64_t r = ls_random_u64(&draw), s = ls_random_u64(&draw);
+    const float a = lsg_from_bits((uint32_t)r), b = lsg_from_bits((uint32_t)(r >> 32)), c = lsg_from_bits((uint32_t)s);
+    check(a, b, c);
+    check(a, b, -(a * b));                                                                 /* what the product was rounded by */
+    const float odd = lsg_from_bits(0x3F800000u | ((uint32_t)(s >> 32) & 0xFFFFFFu) | 1u); /* 24 bits times 3: often half way */
+    const float tiny = ldexpf(1.0f + (float)(s & 7), -40 - (int)(s >> 8 & 63));
+    for (float third : {tiny, -tiny, 0.0f}) check(odd, 3.0f, third);
+    check(ldexpf(odd, -100), ldexpf(odd, -20 - (int)(s & 31)), ldexpf(tiny, -100)); /* among the subnormals */
+  }
+  for (float a : {0.0f, -0.0f, 1.0f, INFINITY})
+    for (float b : {0.0f, -0.0f, -1.0f, INFINITY})
+      for (float c : {0.0f, -0.0f, 1.0f, -INFINITY}) check(a, b, c);
+}
+
 Test(emu_numeric, sine_and_cosine_of_large_angles_are_within_two_steps) {
   for (int i = 0; i < 20000; i++) {
     float angle = (float)ls_generated_at(5, (uint64_t)i, i % 2 != 0 ? 2e9 : 10, 0), s, c;

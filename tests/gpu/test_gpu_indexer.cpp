@@ -199,6 +199,7 @@ void expect_topk(const step &s, int64_t topk, const std::vector<uint16_t> &score
   device<uint16_t> score(score_in, "score");
   device<uint8_t> mask(mask_in ? *mask_in : std::vector<uint8_t>(1), "mask");
   device<uint8_t> scratch(std::vector<uint8_t>(ls_gpu_select_bytes(s.m, s.n_most), 0xA5), "scratch");
+  expect_launched(ls_gpu_select_clear(scratch, stream()));
   device<int32_t> idx(before, "idx");
   device<ls_gpu_attn_step> on_device({s.on_device(nullptr)}, "step");
   expect_launched(ls_gpu_topk(idx, ld, k_most, score, mask_in ? static_cast<uint8_t *>(mask) : nullptr, s.m, s.n_most, topk, scratch,
@@ -224,6 +225,7 @@ void expect_candidates(const step &s, int64_t block, int64_t topk, const std::ve
   device<uint16_t> score(score_in, "score");
   device<uint8_t> mask(std::vector<uint8_t>((size_t)(s.m * s.n_most), 0x77), "mask");
   device<uint8_t> scratch(std::vector<uint8_t>(ls_gpu_select_bytes(s.m, s.n_most), 0xA5), "scratch");
+  expect_launched(ls_gpu_select_clear(scratch, stream()));
   device<ls_gpu_attn_step> on_device({s.on_device(nullptr)}, "step");
   expect_launched(ls_gpu_candidates(mask, score, s.m, s.n_most, block, topk, scratch, on_device, stream()));
   const std::vector<uint8_t> found = mask.download();
@@ -351,7 +353,7 @@ Test(gpu_indexer, a_wide_row_has_its_candidates) {
 }
 
 Test(gpu_indexer, a_wide_step_from_keys_to_indices) {
-  const step s = decode(70000, 1);
+  const step s = decode(110000, 1);
   const score_inputs in = {fp4_values(2 * 32, 1), values(true, 2, 2), fp4_values(s.n() * 32, 3)};
   expect_scores(s, 2, 32, [&](score_inputs &to) { to = in; });
   const std::vector<uint16_t> score = scores(s, 2, 32, in);
