@@ -20,7 +20,8 @@
  * destructors, no exceptions, no recursion; templates on integers, bools and element types are fine. Kernel arguments are pointers to
  * device memory, scalars, and plain structs of them.
  *
- *   declaring    LSG_KERNEL(largest thread count) before `void name(...)`; LSG_DEVICE before a helper function; LSG_UNROLL before a loop;
+ *   declaring    LSG_KERNEL(largest thread count) before `void name(...)`; LSG_DEVICE before a helper function, LSG_HOST_DEVICE where the
+ *                host calls it too; LSG_UNROLL before a loop;
  *                LSG_RESTRICT. A helper that holds barriers or warp calls may end its parameters with LSG_SITE and pass
  *                LSG_SITE_PASS on, so that emu's messages name its caller's line
  *   indices      int lsg_thread(), lsg_block_threads(), lsg_lane() (0..31), lsg_warp(); int64_t lsg_block_x/y/z(), lsg_grid_x/y/z()
