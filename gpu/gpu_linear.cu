@@ -5,8 +5,14 @@
  * of its own, which it fills before the launch in front of it has ended. Instructions count: addresses only ever step on.
  *
  * linear_tile_kernel is the plain one: 64 x 64 x 32 tiles through shared memory, cp.async double buffering, ldmatrix, four warps. Two sums
- * an element: of the K range, and of the ranges before it. */
+ * an element: of the K range, and of the ranges before it.
+ *
+ * On compute capability 9.0 cuda/hopper_linear.cu takes the place of the library where it can. */
 #include "gpu_linear_out.h"
+
+#if defined(__CUDACC__)
+#include "cuda/hopper_linear.h"
+#endif
 
 namespace LSG_NS {
 
@@ -368,8 +374,35 @@ static own_shape shape_of(bool bf16, int64_t rows, int64_t groups, int64_t n, in
   return s;
 }
 
+const char *ls_gpu_linear_variant(lsg_gemm gemm) {
+#if defined(__CUDACC__)
+  return hopper_workspace_of(gemm)->usable ? "wgmma products" : "";
+#else
+  (void)gemm;
+  return "";
+#endif
+}
+
+/* The library's place is taken, on compute capability 9.0, by a kernel in this project's K order wherever it can. false: it cannot. */
+template <class out_t>
+static bool hopper(lsg_status *status, bool bf16, const out_t &out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n,
+                   int64_t k, lsg_gemm gemm, lsg_stream stream) {
+#if defined(__CUDACC__)
+  const hopper_workspace *workspace = hopper_workspace_of(gemm);
+  if (!hopper_linear_takes(workspace, n, k)) return false;
+  *status = hopper_linear(workspace, out, x, w, hopper_shape{bf16, rows, n, k, k}, stream);
+  return true;
+#else
+  (void)status, (void)bf16, (void)out, (void)x, (void)w, (void)rows, (void)n, (void)k, (void)gemm, (void)stream;
+  return false;
+#endif
+}
+
 lsg_status ls_gpu_linear(bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k, lsg_gemm gemm,
                          lsg_stream stream) {
+  lsg_status status = LSG_FAILED;
+  const dense_out out = {y, n};
+  if (ls_gpu_linear_kind(rows, n, k) == LS_GPU_LINEAR_LIBRARY && hopper(&status, bf16, out, x, w, rows, n, k, gemm, stream)) return status;
   return ls_gpu_linear_grouped(bf16, y, x, w, rows, 1, n, k, gemm, stream);
 }
 
@@ -390,7 +423,8 @@ lsg_status ls_gpu_linear_parts(bool bf16, const ls_gpu_part *part, int parts, co
   if (rows > LS_GPU_STREAM_ROWS || parts < 1 || parts > LS_GPU_MOST_PARTS) {
     lsg_status status = parts < 1 ? LSG_FAILED : LSG_OK;
     for (int i = 0; i < parts && status == LSG_OK; w += part[i++].n * k)
-      status = ls_gpu_linear(bf16, part[i].y, x, w, rows, part[i].n, k, gemm, stream);
+      status = part[i].same_bits ? ls_gpu_linear(bf16, part[i].y, x, w, rows, part[i].n, k, gemm, stream)
+                                 : ls_gpu_linear_grouped(bf16, part[i].y, x, w, rows, 1, part[i].n, k, gemm, stream);
     return status;
   }
   parts_out out;
@@ -408,7 +442,9 @@ lsg_status ls_gpu_linear_to_ring(bool bf16, const ls_gpu_ring *ring, const uint1
                                  uint16_t *workspace, lsg_gemm gemm, lsg_stream stream) {
   int64_t n = ring->layers * 2 * ring->kv_dim;
   if (ls_gpu_linear_kind(rows, n, k) != LS_GPU_LINEAR_LIBRARY) return own(*ring, x, w, shape_of(bf16, rows, 1, n, k), stream);
-  lsg_status status = lsg_gemm_run(gemm, bf16, workspace, x, w, rows, n, k, n, k, k, stream);
+  lsg_status status = LSG_FAILED;
+  if (ring->kv_dim % 8 == 0 && hopper(&status, bf16, *ring, x, w, rows, n, k, gemm, stream)) return status;
+  status = lsg_gemm_run(gemm, bf16, workspace, x, w, rows, n, k, n, k, k, stream);
   if (status != LSG_OK) return status;
   ls_gpu_kv_rows from = {workspace, workspace + ring->kv_dim, 2 * ring->kv_dim, n};
   return ls_gpu_ring_scatter(ring, &from, rows, stream);

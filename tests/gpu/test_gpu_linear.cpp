@@ -124,7 +124,7 @@ static uint16_t in_k_order(bool bf16, const uint16_t *x, const uint16_t *w, int6
 }
 
 Test(gpu_linear, every_kernel_of_ours_adds_in_the_same_k_order) {
-  const int64_t n = 40, most = 100, inner[] = {344, 1160, 2053}, all_rows[] = {17, 64, 65, 100};
+  const int64_t n = 40, most = 100, inner[] = {344, 1160, 2053}, all_rows[] = {1, 8, 16, 17, 64, 65, 100};
   for (int64_t k : inner) {
     for (bool bf16 : {true, false}) {
       auto x = cancelling(values(bf16, most * k, 7, bf16 ? 1.0 : 64.0), k, true),
@@ -192,7 +192,7 @@ Test(gpu_linear, parts_have_the_bits_of_each_projection_alone) {
         ls_gpu_part part[LS_GPU_MOST_PARTS];
         for (int i = 0; i < parts; i++) {
           y.push_back(new device<uint16_t>(std::vector<uint16_t>((size_t)(rows * n[i]), 0x7FFF), "part"));
-          part[i] = {*y.back(), n[i]};
+          part[i] = {*y.back(), n[i], i % 2 == 0};
         }
         expect_launched(ls_gpu_linear_parts(true, part, parts, dx, dw, rows, k, library(), stream()));
         for (int64_t i = 0, first = 0; i < parts; first += n[i++]) {
