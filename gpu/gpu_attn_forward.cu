@@ -297,10 +297,10 @@ static ls_status project_x(forward *f, ls_error *err) {
   ls_gpu_part part[LS_GPU_MOST_PARTS];
   int parts = 0;
   const bool latents = f->plan.kv_source && f->plan.ratio == 1;
-  part[parts++] = {c->qr, a->q_lora_rank};
-  part[parts++] = {c->kv_proj, a->head_dim};
-  if (latents) part[parts++] = {c->latent, a->head_dim};
-  if (scores(f)) part[parts++] = {c->index_w_proj, a->index_n_heads};
+  part[parts++] = {c->qr, a->q_lora_rank, false};
+  part[parts++] = {c->kv_proj, a->head_dim, true}; /* ring rows of a prefill are those of a decode */
+  if (latents) part[parts++] = {c->latent, a->head_dim, false};
+  if (scores(f)) part[parts++] = {c->index_w_proj, a->index_n_heads, false};
   DEVICE_TRY(ls_gpu_linear_parts(true, part, parts, c->x, f->l->x_weights, f->m, a->dim, c->device.gemm, f->stream));
   LS_TRY(done(f, "qr_proj", c->qr, NULL, err));
   LS_TRY(done(f, "kv_proj", c->kv_proj, NULL, err));
@@ -340,7 +340,7 @@ static ls_status rows_of_x(forward *f, ls_error *err) {
 static ls_status queries(forward *f, ls_error *err) {
   attn_context *c = f->c;
   const ls_attn_config *a = f->a;
-  const ls_gpu_part part[] = {{c->q, a->q_dim}, {c->index_q_proj, a->index_q_dim}};
+  const ls_gpu_part part[] = {{c->q, a->q_dim, false}, {c->index_q_proj, a->index_q_dim, false}};
   DEVICE_TRY(ls_gpu_linear_parts(true, part, scores(f) ? 2 : 1, c->qr, f->l->qr_weights, f->m, a->q_lora_rank, c->device.gemm, f->stream));
   LS_TRY(done(f, "q_proj", c->q, NULL, err));
   LS_TRY(done(f, "index_q_proj", c->index_q_proj, NULL, err));
@@ -450,7 +450,7 @@ static ls_status project_out(forward *f, ls_error *err) {
   DEVICE_TRY(ls_gpu_linear_grouped(true, c->o_group, c->o_rot, f->l->wo_a, f->m, a->o_groups, a->o_lora_rank, a->group_dim, c->device.gemm,
                                    f->stream));
   LS_TRY(done(f, "o_group", c->o_group, NULL, err));
-  DEVICE_TRY(ls_gpu_linear(true, c->out, c->o_group, f->l->wo_b, f->m, a->dim, a->o_dim, c->device.gemm, f->stream));
+  DEVICE_TRY(ls_gpu_linear_grouped(true, c->out, c->o_group, f->l->wo_b, f->m, 1, a->dim, a->o_dim, c->device.gemm, f->stream));
   return done(f, "out", c->out, NULL, err);
 }
 

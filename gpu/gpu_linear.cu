@@ -4,51 +4,17 @@
  * or 16 columns, missing rows are zeros), so no multiply is wasted on padding W. Each warp has a range of K and a ring of cp.async stages
  * of its own, which it fills before the launch in front of it has ended. Instructions count: addresses only ever step on.
  *
- * linear_tile_kernel is the plain one: 64 x 64 x 32 tiles through shared memory, cp.async double buffering, ldmatrix, four warps. */
-#include "gpu_linear.h"
+ * linear_tile_kernel is the plain one: 64 x 64 x 32 tiles through shared memory, cp.async double buffering, ldmatrix, four warps. Two sums
+ * an element: of the K range, and of the ranges before it.
+ *
+ * On compute capability 9.0 cuda/hopper_linear.cu takes the place of the library where it can. */
+#include "gpu_linear_out.h"
+
+#if defined(__CUDACC__)
+#include "cuda/hopper_linear.h"
+#endif
 
 namespace LSG_NS {
-
-/* ---- where results go ---- */
-
-typedef struct {
-  uint16_t *y;
-  int64_t ld;
-} dense_out;
-
-/* Channels of several projections in turn, each in memory of its own, dense. Unused parts end where the last one does. */
-typedef struct {
-  uint16_t *y[LS_GPU_MOST_PARTS];
-  int64_t n[LS_GPU_MOST_PARTS], end[LS_GPU_MOST_PARTS]; /* end: the channel after its last */
-} parts_out;
-
-/* A row's line is worked out once: its index, or the slot of its position. */
-LSG_DEVICE int64_t out_line(const dense_out &, int64_t row) { return row; }
-LSG_DEVICE int64_t out_line(const parts_out &, int64_t row) { return row; }
-LSG_DEVICE int64_t out_line(const ls_gpu_ring &out, int64_t row) { return ring_slot(out, row); }
-
-LSG_DEVICE uint16_t *out_place(const dense_out &out, int64_t line, int64_t channel) { return out.y + line * out.ld + channel; }
-
-LSG_DEVICE uint16_t *out_place(const parts_out &out, int64_t line, int64_t channel) {
-  uint16_t *place = out.y[0] + line * out.n[0] + channel;
-  LSG_UNROLL
-  for (int i = 1; i < LS_GPU_MOST_PARTS; i++) {
-    if (channel >= out.end[i - 1]) place = out.y[i] + line * out.n[i] + (channel - out.end[i - 1]);
-  }
-  return place;
-}
-
-/* The columns of group g of a grouped product; the others have one group. */
-LSG_DEVICE void out_group(dense_out &out, int64_t first_channel) { out.y += first_channel; }
-LSG_DEVICE void out_group(parts_out &, int64_t) {}
-LSG_DEVICE void out_group(ls_gpu_ring &, int64_t) {}
-
-/* Output channels of [layers, 2, kv_dim]: K before V. */
-LSG_DEVICE uint16_t *out_place(const ls_gpu_ring &out, int64_t line, int64_t channel) {
-  int64_t layer = channel / (2 * out.kv_dim), rest = channel % (2 * out.kv_dim);
-  uint16_t *which = rest < out.kv_dim ? out.k : out.v;
-  return ring_place(out, which, layer, line, rest < out.kv_dim ? rest : rest - out.kv_dim);
-}
 
 /* ---- rows 1..16 ---- */
 
@@ -264,7 +230,7 @@ LSG_DEVICE void tile_load(uint16_t *tile, const uint16_t *from, int64_t first, i
 
 template <int type, bool vector, class out_t>
 LSG_KERNEL(TILE_THREADS)
-void linear_tile_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k, int64_t ldx) {
+void linear_tile_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k, int64_t range, int64_t ldx) {
   LSG_SHARED(uint16_t, x_tile, 2 * TILE_ROWS * TILE_LD);
   LSG_SHARED(uint16_t, w_tile, 2 * TILE_CHANNELS * TILE_LD);
   const int64_t first_channel = lsg_block_x() * TILE_CHANNELS, first_row = lsg_block_y() * TILE_ROWS;
@@ -277,20 +243,34 @@ void linear_tile_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t
   const int a_at = ((lane & 7) + ((lane >> 3) & 1) * 8) * TILE_LD + (lane >> 4) * 8;
   const int b_at = ((lane & 7) + (lane >> 4) * 8) * TILE_LD + ((lane >> 3) & 1) * 8;
 
-  float sum[2][4][4];
+  float total[2][4][4], sum[2][4][4];
   LSG_UNROLL
   for (int i = 0; i < 2; i++) {
     LSG_UNROLL
     for (int j = 0; j < 4; j++) {
       LSG_UNROLL
-      for (int e = 0; e < 4; e++) sum[i][j][e] = 0.0f;
+      for (int e = 0; e < 4; e++) total[i][j][e] = sum[i][j][e] = 0.0f;
     }
   }
+  auto end_range = [&] {
+    LSG_UNROLL
+    for (int i = 0; i < 2; i++) {
+      LSG_UNROLL
+      for (int j = 0; j < 4; j++) {
+        LSG_UNROLL
+        for (int e = 0; e < 4; e++) {
+          total[i][j][e] += sum[i][j][e];
+          sum[i][j][e] = 0.0f;
+        }
+      }
+    }
+  };
 
   tile_load<vector>(x_tile, x, first_row, rows, 0, k, ldx);
   tile_load<vector>(w_tile, w, first_channel, n, 0, k, k);
   lsg_cp_async_commit();
   int stage = 0;
+  int64_t range_end = range; /* a multiple of TILE_K */
   for (int64_t at = 0; at < k; at += TILE_K, stage ^= 1) {
     if (at + TILE_K < k) {
       tile_load<vector>(x_tile + (stage ^ 1) * TILE_ROWS * TILE_LD, x, first_row, rows, at + TILE_K, k, ldx);
@@ -314,8 +294,13 @@ void linear_tile_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t
         for (int j = 0; j < 4; j++) lsg_act<type>::mma(sum[i][j], a[i], b[j >> 1] + (j & 1) * 2);
       }
     }
+    if (at + TILE_K == range_end) {
+      end_range();
+      range_end += range;
+    }
     lsg_barrier(); /* before the next turn overwrites this stage */
   }
+  end_range(); /* the last one, where k ends before it does; else nothing: a total is never -0 */
 
   LSG_UNROLL
   for (int i = 0; i < 2; i++) {
@@ -329,7 +314,7 @@ void linear_tile_kernel(out_t out, const uint16_t *x, const uint16_t *w, int64_t
         LSG_UNROLL
         for (int e = 0; e < 2; e++) {
           int64_t channel = first_channel + warp_channel + j * 8 + (lane & 3) * 2 + e;
-          if (channel < n) *out_place(out, line, channel) = lsg_act<type>::round(sum[i][j][h * 2 + e]);
+          if (channel < n) *out_place(out, line, channel) = lsg_act<type>::round(total[i][j][h * 2 + e]);
         }
       }
     }
@@ -374,7 +359,7 @@ static lsg_status launch_own(const out_t &out, const uint16_t *x, const uint16_t
   if (s.stream_kernel) return launch_stream<type, vector>(out, x, w, s, stream);
   auto kernel = linear_tile_kernel<type, vector, out_t>;
   lsg_dim3 grid = lsg_grid((s.n + TILE_CHANNELS - 1) / TILE_CHANNELS, (s.rows + TILE_ROWS - 1) / TILE_ROWS, s.groups);
-  return LSG_LAUNCH(kernel, grid, TILE_THREADS, 0, stream, out, x, w, s.rows, s.n, s.k, s.ldx);
+  return LSG_LAUNCH(kernel, grid, TILE_THREADS, 0, stream, out, x, w, s.rows, s.n, s.k, ls_gpu_linear_range(s.k), s.ldx);
 }
 
 template <class out_t>
@@ -389,8 +374,35 @@ static own_shape shape_of(bool bf16, int64_t rows, int64_t groups, int64_t n, in
   return s;
 }
 
+const char *ls_gpu_linear_variant(lsg_gemm gemm) {
+#if defined(__CUDACC__)
+  return hopper_workspace_of(gemm)->usable ? "wgmma products" : "";
+#else
+  (void)gemm;
+  return "";
+#endif
+}
+
+/* The library's place is taken, on compute capability 9.0, by a kernel in this project's K order wherever it can. false: it cannot. */
+template <class out_t>
+static bool hopper(lsg_status *status, bool bf16, const out_t &out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n,
+                   int64_t k, lsg_gemm gemm, lsg_stream stream) {
+#if defined(__CUDACC__)
+  const hopper_workspace *workspace = hopper_workspace_of(gemm);
+  if (!hopper_linear_takes(workspace, n, k)) return false;
+  *status = hopper_linear(workspace, out, x, w, hopper_shape{bf16, rows, n, k, k}, stream);
+  return true;
+#else
+  (void)status, (void)bf16, (void)out, (void)x, (void)w, (void)rows, (void)n, (void)k, (void)gemm, (void)stream;
+  return false;
+#endif
+}
+
 lsg_status ls_gpu_linear(bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k, lsg_gemm gemm,
                          lsg_stream stream) {
+  lsg_status status = LSG_FAILED;
+  const dense_out out = {y, n};
+  if (ls_gpu_linear_kind(rows, n, k) == LS_GPU_LINEAR_LIBRARY && hopper(&status, bf16, out, x, w, rows, n, k, gemm, stream)) return status;
   return ls_gpu_linear_grouped(bf16, y, x, w, rows, 1, n, k, gemm, stream);
 }
 
@@ -411,7 +423,8 @@ lsg_status ls_gpu_linear_parts(bool bf16, const ls_gpu_part *part, int parts, co
   if (rows > LS_GPU_STREAM_ROWS || parts < 1 || parts > LS_GPU_MOST_PARTS) {
     lsg_status status = parts < 1 ? LSG_FAILED : LSG_OK;
     for (int i = 0; i < parts && status == LSG_OK; w += part[i++].n * k)
-      status = ls_gpu_linear(bf16, part[i].y, x, w, rows, part[i].n, k, gemm, stream);
+      status = part[i].same_bits ? ls_gpu_linear(bf16, part[i].y, x, w, rows, part[i].n, k, gemm, stream)
+                                 : ls_gpu_linear_grouped(bf16, part[i].y, x, w, rows, 1, part[i].n, k, gemm, stream);
     return status;
   }
   parts_out out;
@@ -429,7 +442,9 @@ lsg_status ls_gpu_linear_to_ring(bool bf16, const ls_gpu_ring *ring, const uint1
                                  uint16_t *workspace, lsg_gemm gemm, lsg_stream stream) {
   int64_t n = ring->layers * 2 * ring->kv_dim;
   if (ls_gpu_linear_kind(rows, n, k) != LS_GPU_LINEAR_LIBRARY) return own(*ring, x, w, shape_of(bf16, rows, 1, n, k), stream);
-  lsg_status status = lsg_gemm_run(gemm, bf16, workspace, x, w, rows, n, k, n, k, k, stream);
+  lsg_status status = LSG_FAILED;
+  if (ring->kv_dim % 8 == 0 && hopper(&status, bf16, *ring, x, w, rows, n, k, gemm, stream)) return status;
+  status = lsg_gemm_run(gemm, bf16, workspace, x, w, rows, n, k, n, k, k, stream);
   if (status != LSG_OK) return status;
   ls_gpu_kv_rows from = {workspace, workspace + ring->kv_dim, 2 * ring->kv_dim, n};
   return ls_gpu_ring_scatter(ring, &from, rows, stream);

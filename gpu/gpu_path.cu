@@ -49,7 +49,8 @@ ls_status gpu_allocate(gpu_device *d, const gpu_want *wanted, size_t n, ls_error
   if (total > (size_t)info.memory_bytes)
     return ls_fail(err, LS_INTERNAL, "path " LS_GPU_NAME ": this config needs %zu bytes of device memory, %lld are free on %s", total,
                    (long long)info.memory_bytes, info.name);
-  snprintf(d->text, sizeof d->text, "%s, %s", info.name, info.runtime);
+  const char *variant = ls_gpu_linear_variant(d->gemm);
+  snprintf(d->text, sizeof d->text, "%s, %s%s%s", info.name, info.runtime, *variant ? ", " : "", variant);
   for (size_t i = 0; i < n; i++) {
     if (!wanted[i].bytes) continue;
     lsg_status status = lsg_alloc(wanted[i].buffer, wanted[i].bytes, wanted[i].name);

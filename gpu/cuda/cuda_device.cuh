@@ -9,6 +9,7 @@
 
 #define LSG_KERNEL(threads) __global__ __launch_bounds__(threads)
 #define LSG_DEVICE          static __device__ __forceinline__
+#define LSG_HOST_DEVICE     static __host__ __device__ __forceinline__
 #define LSG_METHOD          static __device__ __forceinline__
 #define LSG_UNROLL          _Pragma("unroll")
 #define LSG_RESTRICT        __restrict__

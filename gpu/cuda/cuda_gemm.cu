@@ -9,6 +9,7 @@
 #include <initializer_list>
 
 #include "cuda_internal.cuh"
+#include "hopper_linear.h"
 
 namespace LSG_NS {
 
@@ -29,6 +30,7 @@ struct lsg_gemm_s {
   cublasLtMatmulDesc_t product;
   cublasLtMatmulPreference_t preference;
   void *workspace;
+  hopper_workspace hopper;
   kept_shape kept[KEPT_SHAPES];
   int n_kept, next;
 };
@@ -51,8 +53,11 @@ static lsg_status open_library(lsg_gemm g) {
   CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(g->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes));
   CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(g->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
                                                   sizeof workspace_bytes));
-  return lsg_alloc(&g->workspace, workspace_bytes, "cuBLASLt workspace");
+  lsg_status status = lsg_alloc(&g->workspace, workspace_bytes, "cuBLASLt workspace");
+  return status == LSG_OK ? hopper_workspace_new(&g->hopper) : status;
 }
+
+const hopper_workspace *hopper_workspace_of(lsg_gemm gemm) { return &gemm->hopper; }
 
 lsg_status lsg_gemm_new(lsg_gemm *gemm) {
   *gemm = static_cast<lsg_gemm>(calloc(1, sizeof **gemm));
@@ -127,6 +132,7 @@ void lsg_gemm_free(lsg_gemm gemm) {
   if (gemm == nullptr) return;
   for (int i = 0; i < KEPT_SHAPES; i++) forget(&gemm->kept[i]);
   lsg_free(gemm->workspace);
+  hopper_workspace_free(&gemm->hopper);
   if (gemm->preference != nullptr) cublasLtMatmulPreferenceDestroy(gemm->preference);
   if (gemm->product != nullptr) cublasLtMatmulDescDestroy(gemm->product);
   if (gemm->handle != nullptr) cublasLtDestroy(gemm->handle);

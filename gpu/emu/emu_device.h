@@ -9,8 +9,9 @@
 #include <string.h>
 
 #define LSG_KERNEL(threads)
-#define LSG_DEVICE [[maybe_unused]] static inline
-#define LSG_METHOD static inline
+#define LSG_DEVICE      [[maybe_unused]] static inline
+#define LSG_HOST_DEVICE [[maybe_unused]] static inline
+#define LSG_METHOD      static inline
 #define LSG_UNROLL
 #define LSG_RESTRICT  __restrict__
 

@@ -111,6 +111,36 @@ Test(gpu_linear, a_row_has_the_same_bits_at_any_row_count_and_index) {
   }
 }
 
+/* x . w in the order of gpu_linear.h, as the emulator's tensor core adds inside its 16 elements. */
+static uint16_t in_k_order(bool bf16, const uint16_t *x, const uint16_t *w, int64_t k) {
+  const int64_t range = ls_gpu_linear_range(k);
+  float total = 0.0f;
+  for (int64_t first = 0; first < LS_GPU_K_RANGES * range; first += range) {
+    float sum = 0.0f;
+    for (int64_t i = first; i < first + range && i < k; i++) sum += (float)widen(bf16, x[i]) * (float)widen(bf16, w[i]);
+    total += sum;
+  }
+  return narrow(bf16, (double)total);
+}
+
+Test(gpu_linear, every_kernel_of_ours_adds_in_the_same_k_order) {
+  const int64_t n = 40, most = 100, inner[] = {344, 1160, 2053}, all_rows[] = {1, 8, 16, 17, 64, 65, 100};
+  for (int64_t k : inner) {
+    for (bool bf16 : {true, false}) {
+      auto x = cancelling(values(bf16, most * k, 7, bf16 ? 1.0 : 64.0), k, true),
+           w = cancelling(values(bf16, n * k, 8, bf16 ? 1.0 : 64.0), k, false);
+      std::vector<uint16_t> expected;
+      for (int64_t i = 0; i < most * n; i++) expected.push_back(in_k_order(bf16, &x[(size_t)(i / n * k)], &w[(size_t)(i % n * k)], k));
+      for (int64_t rows : all_rows) {
+        auto y = linear(bf16, std::vector<uint16_t>(x.end() - rows * k, x.end()), w, rows, n, k); /* other places in the tile each time */
+        for (int64_t i = 0; i < rows * n; i++)
+          cr_assert_eq(y[(size_t)i], expected[(size_t)((most - rows) * n + i)], "k %ld, %ld rows, row %ld, channel %ld", (long)k,
+                       (long)rows, (long)(i / n), (long)(i % n));
+      }
+    }
+  }
+}
+
 /* Groups side by side, at row counts of every kind of kernel. */
 /* With many channels a warp has two ranges of K. */
 Test(gpu_linear, a_channel_has_the_same_bits_among_many_and_among_few) {
@@ -162,7 +192,7 @@ Test(gpu_linear, parts_have_the_bits_of_each_projection_alone) {
         ls_gpu_part part[LS_GPU_MOST_PARTS];
         for (int i = 0; i < parts; i++) {
           y.push_back(new device<uint16_t>(std::vector<uint16_t>((size_t)(rows * n[i]), 0x7FFF), "part"));
-          part[i] = {*y.back(), n[i]};
+          part[i] = {*y.back(), n[i], i % 2 == 0};
         }
         expect_launched(ls_gpu_linear_parts(true, part, parts, dx, dw, rows, k, library(), stream()));
         for (int64_t i = 0, first = 0; i < parts; first += n[i++]) {
