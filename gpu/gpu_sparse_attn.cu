@@ -398,10 +398,12 @@ void sparse_attn_kernel(sparse_args a) {
 
 /* ---- parts together ---- */
 
-enum { COMBINE_THREADS = 64, COMBINE_COLUMNS = 4 * COMBINE_THREADS, COMBINE_AT_ONCE = 16 };
+enum { COMBINE_THREADS = 64, COMBINE_COLUMNS = 4 * COMBINE_THREADS, COMBINE_FEW = 16, COMBINE_MANY = 32 };
 static_assert((int)COMBINE_THREADS >= (int)SPARSE_MOST_PARTS, "a thread a part");
 
-/* grid: m, heads, blocks of columns; a thread sums four columns, two pairs. */
+/* grid: m, heads, blocks of columns; a thread sums four columns, two pairs. at_once: parts in flight; many for one query, whose blocks are
+ * alone with the latency, few where more blocks have to find room. */
+template <int at_once>
 LSG_KERNEL(COMBINE_THREADS)
 void sparse_combine_kernel(sparse_args a) {
   LSG_SHARED(float, largest, SPARSE_MOST_PARTS);
@@ -410,6 +412,15 @@ void sparse_combine_kernel(sparse_args a) {
   const int64_t t = lsg_block_x(), head = lsg_block_y(), column = lsg_block_z() * COMBINE_COLUMNS + lsg_thread() * 4; /* in partial */
   const int parts = (int)a.parts, thread = lsg_thread();
   const float *stats = a.part_stats + (t * a.parts * a.heads + head) * 2;
+  const float *partial = a.partial + (t * a.parts * a.heads + head) * a.dim + column;
+  lsg_u32x4 v[at_once]; /* in flight together, the first of them beside the maxima */
+  auto fetch = [&](int first) {
+    LSG_UNROLL
+    for (int i = 0; i < at_once; i++) {
+      if (first + i < parts && column < a.dim) v[i] = lsg_load16(partial + (first + i) * a.heads * a.dim);
+    }
+  };
+  fetch(0);
   if (thread < parts) {
     largest[thread] = stats[thread * a.heads * 2];
     denominator[thread] = stats[thread * a.heads * 2 + 1];
@@ -423,15 +434,10 @@ void sparse_combine_kernel(sparse_args a) {
 
   float total = 0.0f, o[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   bool names_a_row = false;
-  const float *partial = a.partial + (t * a.parts * a.heads + head) * a.dim + column;
-  for (int first = 0; first < parts; first += COMBINE_AT_ONCE) {
-    lsg_u32x4 v[COMBINE_AT_ONCE]; /* in flight together */
+  for (int first = 0; first < parts; first += at_once) {
+    if (first > 0) fetch(first);
     LSG_UNROLL
-    for (int i = 0; i < COMBINE_AT_ONCE; i++) {
-      if (first + i < parts) v[i] = lsg_load16(partial + (first + i) * a.heads * a.dim);
-    }
-    LSG_UNROLL
-    for (int i = 0; i < COMBINE_AT_ONCE; i++) {
+    for (int i = 0; i < at_once; i++) {
       if (first + i >= parts) break;
       const float w = weight[first + i], d = denominator[first + i];
       names_a_row = names_a_row || d != SPARSE_NOTHING;
@@ -460,6 +466,14 @@ void sparse_combine_kernel(sparse_args a) {
 }
 
 /* ---- launches ---- */
+
+}  // namespace LSG_NS
+
+#if defined(__CUDACC__)
+#include "cuda/hopper_sparse_attn.cuh" /* a variant of the kernel for many queries, made of what is above */
+#endif
+
+namespace LSG_NS {
 
 static int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -504,6 +518,20 @@ static lsg_status launch_shape(const sparse_args &a, lsg_stream stream) {
                     stream, a);
 }
 
+/* Whether the variant for many queries takes them. */
+static bool by_wgmma(int64_t m, int64_t heads, int64_t dim, int64_t rope_dim, int64_t width) {
+#if defined(__CUDACC__)
+  return m >= SPARSE_PREFILL && hopper_sparse_fits(heads, dim, rope_dim, width);
+#else
+  (void)m, (void)heads, (void)dim, (void)rope_dim, (void)width;
+  return false;
+#endif
+}
+
+const char *ls_gpu_sparse_kernel(int64_t m, int64_t heads, int64_t dim, int64_t rope_dim, int64_t width) {
+  return by_wgmma(m, heads, dim, rope_dim, width) ? "wgmma" : "portable";
+}
+
 lsg_status ls_gpu_sparse_attn(uint16_t *sparse_o, uint16_t *o_rot, const uint16_t *q, const uint16_t *rows_a, const int32_t *idx,
                               int64_t ld, int64_t width, const float *sink, const float *freq, int64_t m, int64_t heads, int64_t dim,
                               int64_t rope_dim, void *scratch, const ls_gpu_attn_step *step, lsg_stream stream) {
@@ -514,11 +542,16 @@ lsg_status ls_gpu_sparse_attn(uint16_t *sparse_o, uint16_t *o_rot, const uint16_
   const sparse_args a = {sparse_o, o_rot, q,     rows_a, idx,      sink, freq,  partial, part_stats,
                          step,     m,     heads, dim,    rope_dim, ld,   width, parts,   part_entries(m, heads, width),
                          scale};
+#if defined(__CUDACC__)
+  if (by_wgmma(m, heads, dim, rope_dim, width)) return hopper_sparse_launch(a, stream);
+#endif
+
   /* 64 heads in one block where most of them exist, there are blocks enough, and a block can have the shared memory */
   const bool wide = m >= SPARSE_PREFILL && heads > 2 * sparse_shape<false>::HEADS && wide_fits(dim);
   const lsg_status status = wide ? launch_shape<true>(a, stream) : launch_shape<false>(a, stream);
   if (status != LSG_OK || parts == 1) return status;
-  return LSG_LAUNCH(sparse_combine_kernel, lsg_grid(m, heads, quotient_up(dim, COMBINE_COLUMNS)), COMBINE_THREADS, 0, stream, a);
+  auto combine = parts > COMBINE_FEW ? sparse_combine_kernel<COMBINE_MANY> : sparse_combine_kernel<COMBINE_FEW>;
+  return LSG_LAUNCH(combine, lsg_grid(m, heads, quotient_up(dim, COMBINE_COLUMNS)), COMBINE_THREADS, 0, stream, a);
 }
 
 }  // namespace LSG_NS

@@ -16,6 +16,10 @@ namespace LSG_NS {
 int64_t ls_gpu_sparse_splits(int64_t m, int64_t heads, int64_t width);
 size_t ls_gpu_sparse_bytes(int64_t m, int64_t heads, int64_t dim, int64_t width);
 
+/* Which kernel ls_gpu_sparse_attn runs for these sizes, for a report: "wgmma" (cuda/hopper_sparse_attn.cuh: many queries, heads by the 64,
+ * on compute capability 9.0 unless LOCKSTEP_PORTABLE is set) or "portable". */
+const char *ls_gpu_sparse_kernel(int64_t m, int64_t heads, int64_t dim, int64_t rope_dim, int64_t width);
+
 /* sparse_o, o_rot [m, heads * dim]; either may be NULL where it is not wanted (o_rot alone in production). q [m, heads * dim], rows_a
  * [rows_a, dim] dense (kv rows at start_pos 0, else the ring), idx [m, width] of leading dimension ld, sink [heads] float32, freq
  * [rope_dim / 2]. dim a multiple of 32, at most 512. o_rot rounds sparse_o to bf16 first, then rotates, as layers.md has it. */
