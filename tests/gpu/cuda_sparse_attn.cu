@@ -81,13 +81,18 @@ typedef struct {
 
 /* few: in launches of FEW queries. */
 static results run(const attention &a, bool few, lsg_stream stream) {
-  const int64_t at_once = few ? FEW : a.m, row = a.heads * DIM;
+  const int64_t at_once = few ? (int64_t)FEW : a.m, row = a.heads * DIM;
   buffer<uint16_t> q(a.q, "q", stream), rows_a(a.rows_a, "rows_a", stream), rows_b(a.rows_b, "rows_b", stream);
   buffer<uint16_t> sparse_o(a.q.size(), "sparse_o"), o_rot(a.q.size(), "o_rot");
   buffer<int32_t> idx(a.idx, "idx", stream);
   buffer<float> sink(a.sink, "sink", stream), freq(a.freq, "freq", stream);
   buffer<ls_gpu_attn_step> step(1, "step");
-  buffer<char> scratch(ls_gpu_sparse_bytes(at_once, a.heads, DIM, a.width) + 1, "scratch");
+  size_t bytes = 1; /* of the launch that takes most: few queries are split into parts */
+  for (int64_t rest : {at_once, a.m % at_once}) {
+    const size_t wanted = rest > 0 ? ls_gpu_sparse_bytes(rest, a.heads, DIM, a.width) : 0;
+    bytes = wanted > bytes ? wanted : bytes;
+  }
+  buffer<char> scratch(bytes, "scratch");
   need(lsg_fill(sparse_o.data, 0xFF, a.q.size() * sizeof(uint16_t), stream));
   need(lsg_fill(o_rot.data, 0xFF, a.q.size() * sizeof(uint16_t), stream));
   for (int64_t first = 0; first < a.m; first += at_once) {
