@@ -1,4 +1,5 @@
-/* hopper_index_score: ls_gpu_index_score (gpu_indexer.h) of many queries by wgmma, for 32 heads of 128 elements on compute capability 9.0.
+/* hopper_index_score: ls_gpu_index_score (gpu_indexer.h) of many queries by wgmma, for 32 heads of 128 elements on compute capability 9.0;
+ * score, q and w lie on 16 bytes.
  */
 #ifndef HOPPER_INDEX_SCORE_CUH
 #define HOPPER_INDEX_SCORE_CUH
