@@ -229,11 +229,25 @@ static void close_context(void *context) {
   free(c);
 }
 
+/* What runs says which variants prefills of many rows take. */
+static void name_variants(attn_context *c) {
+  enum { MANY = 1024 };
+  const ls_attn_config *a = &c->config.attn;
+  char *text = c->device.text;
+  auto add = [&](const char *kernel, const char *of) {
+    const size_t used = strlen(text);
+    if (strcmp(kernel, "portable") != 0) snprintf(text + used, sizeof c->device.text - used, ", %s %s", kernel, of);
+  };
+  add(ls_gpu_sparse_kernel(MANY, a->n_heads, a->head_dim, a->rope_head_dim, a->window_size + a->index_topk), "attention");
+  add(ls_gpu_index_score_kernel(MANY, a->index_n_heads, a->index_head_dim, MANY), "scores");
+}
+
 static ls_status allocate(attn_context *c, ls_error *err) {
   buffers b;
   LS_TRY(list_all(&b, c, err));
   const ls_status status = gpu_allocate(&c->device, b.want, b.n, err);
   free(b.want);
+  if (status == LS_OK) name_variants(c);
   return status;
 }
 

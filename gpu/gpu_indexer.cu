@@ -322,6 +322,20 @@ void index_score_stream_kernel(uint16_t *score, const uint16_t *q, const uint16_
   }
 }
 
+/* Whether the variant for many queries takes them. */
+static bool by_wgmma(int64_t m, int64_t heads, int64_t width, int64_t n_most) {
+#if defined(__CUDACC__)
+  return hopper_index_score_takes(m, heads, width, n_most);
+#else
+  (void)m, (void)heads, (void)width, (void)n_most;
+  return false;
+#endif
+}
+
+const char *ls_gpu_index_score_kernel(int64_t m, int64_t heads, int64_t width, int64_t n_most) {
+  return by_wgmma(m, heads, width, n_most) ? "wgmma" : "portable";
+}
+
 lsg_status ls_gpu_index_score(uint16_t *score, const uint16_t *q, const uint16_t *w, int64_t m, int64_t heads, int64_t width,
                               int64_t n_most, const ls_gpu_attn_step *step, lsg_stream stream) {
   const score_shape shape = {m, heads, width, n_most};
@@ -332,7 +346,7 @@ lsg_status ls_gpu_index_score(uint16_t *score, const uint16_t *q, const uint16_t
     return LSG_LAUNCH_EARLY(index_score_stream_kernel, lsg_grid(blocks), STREAM_THREADS, STREAM_BYTES, stream, score, q, w, shape, step);
   }
 #if defined(__CUDACC__)
-  if (hopper_index_score_takes(m, heads, width, n_most)) return hopper_index_score(score, q, w, m, n_most, step, stream);
+  if (by_wgmma(m, heads, width, n_most)) return hopper_index_score(score, q, w, m, n_most, step, stream);
 #endif
   auto kernel = width <= SCORE_K ? index_score_kernel<true> : index_score_kernel<false>;
   return LSG_LAUNCH_EARLY(kernel, lsg_grid((n_most + SCORE_KEYS - 1) / SCORE_KEYS, (m + queries - 1) / queries), SCORE_THREADS, 0, stream,

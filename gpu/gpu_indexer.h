@@ -15,6 +15,9 @@ namespace LSG_NS {
 lsg_status ls_gpu_index_score(uint16_t *score, const uint16_t *q, const uint16_t *w, int64_t m, int64_t heads, int64_t width,
                               int64_t n_most, const ls_gpu_attn_step *step, lsg_stream stream);
 
+/* Which kernel takes many queries of these sizes: "wgmma" (on compute capability 9.0 unless LOCKSTEP_PORTABLE is set) or "portable". */
+const char *ls_gpu_index_score_kernel(int64_t m, int64_t heads, int64_t width, int64_t n_most);
+
 /* Bytes of scratch that the two below need for one call of these sizes: device memory that may hold anything once
  * ls_gpu_select_clear has made it ready, which lasts over calls of any sizes. */
 size_t ls_gpu_select_bytes(int64_t m, int64_t n_most);

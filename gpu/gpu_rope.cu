@@ -6,7 +6,12 @@
 
 namespace LSG_NS {
 
-enum { ROPE_THREADS = 128, ROPE_WARPS = ROPE_THREADS / 32, ROPE_MANY_ROWS = 32, ROPE_TABLE = 4096 };
+enum {
+  ROPE_THREADS = 128,
+  ROPE_WARPS = ROPE_THREADS / 32,
+  ROPE_MANY_ROWS = 512,
+  /* a block a row: fewer leave the device idle */ ROPE_TABLE = 4096
+};
 
 /* What turns a head, and the weights of its norm. */
 typedef struct {

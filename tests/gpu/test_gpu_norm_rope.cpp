@@ -148,8 +148,8 @@ Test(gpu_rope, every_head_width_is_normalised_and_rotated_in_its_slot) {
 
 Test(gpu_rope, many_rows_share_their_angles_between_heads) {
   for (int64_t head_dim : {6, 64, 128, 130}) {
-    expect_norm_rope(true, head_dim, 3, 2, 45, 45 * 3 + 20, 33, 1e7); /* crosses the end of the ring */
-    expect_norm_rope(false, head_dim, 1, 1, 32, ((int64_t)1 << 24) - 9, 32, 1e4);
+    expect_norm_rope(true, head_dim, 2, 1, 530, 530 * 3 + 200, 517, 1e7); /* crosses the end of the ring */
+    expect_norm_rope(false, head_dim, 1, 2, 512, ((int64_t)1 << 24) - 9, 512, 1e4);
   }
 }
 
