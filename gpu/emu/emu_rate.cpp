@@ -71,6 +71,7 @@ extern "C" ls_status ls_emu_measure(ls_emu_rates *rates, ls_error *err) {
   if (stream != nullptr) lsg_stream_free(stream);
   if (!(mma > 0 && empty > 0)) return ls_fail(err, LS_INTERNAL, "%s", lsg_error_text());
   if (!right) return ls_fail(err, LS_INTERNAL, "the emulator's rate: a kernel left another result than it was to compute");
-  *rates = {mma_flop * MMA_BLOCKS * (MMA_THREADS / 32) * MMA_TURNS * MMA_CHAINS / mma, EMPTY_BLOCKS / empty, EMPTY_THREADS};
+  const int warps = MMA_BLOCKS * MMA_THREADS / 32;
+  *rates = {mma_flop * warps * MMA_TURNS * MMA_CHAINS / mma, EMPTY_BLOCKS / empty, EMPTY_THREADS};
   return LS_OK;
 }
