@@ -52,74 +52,15 @@ static bool row_of(const attention *a, int64_t t, int64_t j, ls_tensor *row) {
 
 /* ---- float32: the rounding points of layers.md ---- */
 
-/* s[j] = x . row[j] of ROWS rows        x [dim], rows [ROWS, stride] */
-LS_CLONES_PART void dots_f32(float *s, const float *x, const float *rows, int64_t dim, int64_t stride) {
-  f32_lanes sum[ROWS][2] = {{{0}}};
-  int64_t i = 0;
-  for (; i + 2 * F32_LANES <= dim; i += 2 * F32_LANES) {
-    const f32_lanes *v = (const f32_lanes *)(x + i);
-#pragma GCC unroll 4
-    for (int j = 0; j < ROWS; j++) {
-      const f32_lanes *row = (const f32_lanes *)(rows + j * stride + i);
-      sum[j][0] += v[0] * row[0];
-      sum[j][1] += v[1] * row[1];
-    }
-  }
-  for (int j = 0; j < ROWS; j++) {
-    const f32_lanes both = sum[j][0] + sum[j][1];
-    float total = 0;
-    for (int lane = 0; lane < F32_LANES; lane++) total += both[lane];
-    for (int64_t rest = i; rest < dim; rest++) total += x[rest] * rows[j * stride + rest];
-    s[j] = total;
-  }
-}
-
-/* s[h][j] = q[h] . row[j] * dim^-0.5        s [heads, ld], q [heads, dim], rows [n, dim + APART], n a multiple of ROWS */
-LS_CLONES static void scores_f32(float *s, const float *q, const float *rows, int64_t heads, int64_t n, int64_t dim, int64_t ld) {
-  const int64_t stride = dim + APART;
-  const float scale = (float)(1.0 / sqrt((double)dim));
-  for (int64_t j = 0; j < n; j += ROWS) {
-    for (int64_t h = 0; h < heads; h++) {
-      float *at = s + h * ld + j;
-      dots_f32(at, q + h * dim, rows + j * stride, dim, stride);
-      for (int i = 0; i < ROWS; i++) at[i] *= scale;
-    }
-  }
-}
-
-/* o[h][c] += sum_j p[h][j] * row[j][c], row by row        o [heads, dim], p [heads, ld], rows [n, dim + APART], heads a multiple of HEADS
- */
-LS_CLONES static void add_rows_f32(float *o, const float *p, const float *rows, int64_t heads, int64_t n, int64_t dim, int64_t ld) {
-  const int64_t stride = dim + APART;
-  const int64_t whole = dim / (2 * F32_LANES) * (2 * F32_LANES);
-  for (int64_t c = 0; c < whole; c += 2 * F32_LANES) {
-    for (int64_t first = 0; first < heads; first += HEADS) {
-      f32_lanes *to[HEADS], sum[HEADS][2];
-#pragma GCC unroll 4
-      for (int h = 0; h < HEADS; h++) {
-        to[h] = (f32_lanes *)(o + (first + h) * dim + c);
-        sum[h][0] = to[h][0];
-        sum[h][1] = to[h][1];
-      }
-      for (int64_t j = 0; j < n; j++) {
-        const f32_lanes *row = (const f32_lanes *)(rows + j * stride + c);
-#pragma GCC unroll 4
-        for (int h = 0; h < HEADS; h++) {
-          sum[h][0] += p[(first + h) * ld + j] * row[0];
-          sum[h][1] += p[(first + h) * ld + j] * row[1];
-        }
-      }
-#pragma GCC unroll 4
-      for (int h = 0; h < HEADS; h++) {
-        to[h][0] = sum[h][0];
-        to[h][1] = sum[h][1];
-      }
-    }
-  }
-  for (int64_t h = 0; h < heads; h++)
-    for (int64_t j = 0; j < n; j++)
-      for (int64_t c = whole; c < dim; c++) o[h * dim + c] += p[h * ld + j] * rows[j * stride + c];
-}
+#define ELEMENT     float
+#define VECTOR      f32_lanes
+#define LANES       F32_LANES
+#define NAMED(name) name##_f32
+#include "ref_sparse_loops.h"
+#undef ELEMENT
+#undef VECTOR
+#undef LANES
+#undef NAMED
 
 /* What one head carries from block to block. */
 typedef struct {
@@ -184,74 +125,15 @@ static void query_f32(const share *of, float *scratch) {
 
 /* ---- float64: nothing rounds, so the formula as it stands, all rows at once ---- */
 
-/* s[j] = x . row[j] of ROWS rows        x [dim], rows [ROWS, stride] */
-LS_CLONES_PART void dots_f64(double *s, const double *x, const double *rows, int64_t dim, int64_t stride) {
-  f64_lanes sum[ROWS][2] = {{{0}}};
-  int64_t i = 0;
-  for (; i + 2 * F64_LANES <= dim; i += 2 * F64_LANES) {
-    const f64_lanes *v = (const f64_lanes *)(x + i);
-#pragma GCC unroll 4
-    for (int j = 0; j < ROWS; j++) {
-      const f64_lanes *row = (const f64_lanes *)(rows + j * stride + i);
-      sum[j][0] += v[0] * row[0];
-      sum[j][1] += v[1] * row[1];
-    }
-  }
-  for (int j = 0; j < ROWS; j++) {
-    const f64_lanes both = sum[j][0] + sum[j][1];
-    double total = 0;
-    for (int lane = 0; lane < F64_LANES; lane++) total += both[lane];
-    for (int64_t rest = i; rest < dim; rest++) total += x[rest] * rows[j * stride + rest];
-    s[j] = total;
-  }
-}
-
-/* s[h][j] = q[h] . row[j] * dim^-0.5        s [heads, ld], q [heads, dim], rows [n, dim + APART], n a multiple of ROWS */
-LS_CLONES static void scores_f64(double *s, const double *q, const double *rows, int64_t heads, int64_t n, int64_t dim, int64_t ld) {
-  const int64_t stride = dim + APART;
-  const double scale = (double)(1.0 / sqrt((double)dim));
-  for (int64_t j = 0; j < n; j += ROWS) {
-    for (int64_t h = 0; h < heads; h++) {
-      double *at = s + h * ld + j;
-      dots_f64(at, q + h * dim, rows + j * stride, dim, stride);
-      for (int i = 0; i < ROWS; i++) at[i] *= scale;
-    }
-  }
-}
-
-/* o[h][c] += sum_j p[h][j] * row[j][c], row by row        o [heads, dim], p [heads, ld], rows [n, dim + APART], heads a multiple of HEADS
- */
-LS_CLONES static void add_rows_f64(double *o, const double *p, const double *rows, int64_t heads, int64_t n, int64_t dim, int64_t ld) {
-  const int64_t stride = dim + APART;
-  const int64_t whole = dim / (2 * F64_LANES) * (2 * F64_LANES);
-  for (int64_t c = 0; c < whole; c += 2 * F64_LANES) {
-    for (int64_t first = 0; first < heads; first += HEADS) {
-      f64_lanes *to[HEADS], sum[HEADS][2];
-#pragma GCC unroll 4
-      for (int h = 0; h < HEADS; h++) {
-        to[h] = (f64_lanes *)(o + (first + h) * dim + c);
-        sum[h][0] = to[h][0];
-        sum[h][1] = to[h][1];
-      }
-      for (int64_t j = 0; j < n; j++) {
-        const f64_lanes *row = (const f64_lanes *)(rows + j * stride + c);
-#pragma GCC unroll 4
-        for (int h = 0; h < HEADS; h++) {
-          sum[h][0] += p[(first + h) * ld + j] * row[0];
-          sum[h][1] += p[(first + h) * ld + j] * row[1];
-        }
-      }
-#pragma GCC unroll 4
-      for (int h = 0; h < HEADS; h++) {
-        to[h][0] = sum[h][0];
-        to[h][1] = sum[h][1];
-      }
-    }
-  }
-  for (int64_t h = 0; h < heads; h++)
-    for (int64_t j = 0; j < n; j++)
-      for (int64_t c = whole; c < dim; c++) o[h * dim + c] += p[h * ld + j] * rows[j * stride + c];
-}
+#define ELEMENT     double
+#define VECTOR      f64_lanes
+#define LANES       F64_LANES
+#define NAMED(name) name##_f64
+#include "ref_sparse_loops.h"
+#undef ELEMENT
+#undef VECTOR
+#undef LANES
+#undef NAMED
 
 /* scratch: q, o [lanes, dim], rows [up to width, stride], s [lanes, as many] */
 static void query_f64(const share *of, double *scratch) {
