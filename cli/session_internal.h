@@ -122,10 +122,10 @@ struct session {
   session_time time[2][LS_TIMED_LAYERS]; /* rows > 1, one row; by layer of the step */
 };
 
-/* One step through every path: [0] is the reference. */
 /* Bounds of the pairs of one step in isolation (session_bounds.c). */
 typedef struct session_bounds session_bounds;
 
+/* One step through every path: [0] is the reference. */
 struct step_run {
   ls_step step; /* as loaded; base filled in for context_write */
   int64_t base, rows;

@@ -5,8 +5,8 @@
  * while this one is multiplied. One query of up to 32 heads of up to 128, which is bound by reading the keys, has a kernel of its own,
  * where it is the query that stays in registers; many queries have one on Hopper (cuda/hopper_index_score.cu).
  *
- * Inside each 32 of K the order is permuted as in linear_stream_kernel: lane t of a group of four owns elements 8t .. 8t+7 of a key and of
- * a head, so a fragment is 16 contiguous bytes of both.
+ * Inside each 32 of K the order is permuted: lane t of a group of four owns elements 8t .. 8t+7 of a key and of a head, so a fragment is 16
+ * contiguous bytes of both.
  *
  * The sum over heads is in head order, as in the reference, so that the same dot products give the same bytes. A product tile leaves two of
  * its eight heads in each lane of a group of four, for the group's four keys; the rounded products, packed in pairs, are transposed among
@@ -149,8 +149,7 @@ void index_score_kernel(uint16_t *score, const uint16_t *q, const uint16_t *w, s
         const uint16_t *from = step->index_cache + row * shape.width + k + 8 * t;
         LSG_UNROLL
         for (int c = 0; c < SCORE_CHUNKS; c++) {
-          lsg_u32x4 zero = {0, 0, 0, 0};
-          key[c][i][h] = zero;
+          key[c][i][h] = lsg_zero16();
           if (row < seen && k + c * 32 < shape.width) key[c][i][h] = once ? lsg_load16_stream(from + c * 32) : lsg_load16(from + c * 32);
         }
       }
@@ -267,8 +266,7 @@ void index_score_stream_kernel(uint16_t *score, const uint16_t *q, const uint16_
   for (int j = 0; j < SCORE_HEADS / 8; j++) {
     LSG_UNROLL
     for (int c = 0; c < SCORE_CHUNKS; c++) {
-      lsg_u32x4 zero = {0, 0, 0, 0};
-      query[j][c] = zero;
+      query[j][c] = lsg_zero16();
       if (j * 8 + g < heads && c < chunks) query[j][c] = lsg_load16(q + (j * 8 + g) * shape.width + c * 32 + 8 * t);
     }
     LSG_UNROLL

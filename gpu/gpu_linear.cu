@@ -40,12 +40,12 @@ LSG_DEVICE void stream_load8(uint16_t *to, const uint16_t *from, int left) {
 
 /* m_tiles x 16 channels a warp, ranges: of K, that it has one after the other. 72 KB a block, three on a multiprocessor: then all blocks of
  * the published products run at once, or in waves that end together. */
-template <int warps, int m_tiles, int n_tiles, int ranges, int stages>
+template <int warps, int m_tiles, int n_tiles, int ranges>
 struct stream_shape {
   enum {
     COLUMNS = n_tiles * 8, /* rows of x, missing ones are zeros */
     THREADS = warps * 32,
-    STAGES = stages,
+    STAGES = 3,
     CHANNELS = m_tiles * STREAM_TILE, /* of a warp */
     W_STAGE = CHANNELS * STREAM_K,
     X_STAGE = COLUMNS * STREAM_K,
@@ -334,9 +334,9 @@ typedef struct {
   int64_t rows, groups, n, k, ldx;
 } own_shape;
 
-template <int warps, int m_tiles, int n_tiles, int ranges, int stages, int type, bool vector, class out_t>
+template <int warps, int m_tiles, int n_tiles, int ranges, int type, bool vector, class out_t>
 static lsg_status launch_stream_as(const out_t &out, const uint16_t *x, const uint16_t *w, const own_shape &s, lsg_stream stream) {
-  using S = stream_shape<warps, m_tiles, n_tiles, ranges, stages>;
+  using S = stream_shape<warps, m_tiles, n_tiles, ranges>;
   const int64_t channels = S::TILES * S::CHANNELS;
   auto kernel = linear_stream_kernel<S, type, m_tiles, n_tiles, ranges, vector, out_t>;
   return LSG_LAUNCH_EARLY(kernel, lsg_grid((s.n + channels - 1) / channels, 1, s.groups), S::THREADS, S::BYTES, stream, out, x, w, s.rows,
@@ -349,9 +349,9 @@ template <int type, bool vector, class out_t>
 static lsg_status launch_stream(const out_t &out, const uint16_t *x, const uint16_t *w, const own_shape &s, lsg_stream stream) {
   enum { ENOUGH_TILES = 500 };
   const int64_t tiles = (s.n + STREAM_TILE - 1) / STREAM_TILE * s.groups;
-  if (s.rows > 8) return launch_stream_as<4, 2, 2, 2, 3, type, vector>(out, x, w, s, stream);
-  if (tiles >= ENOUGH_TILES) return launch_stream_as<8, 1, 1, 2, 3, type, vector>(out, x, w, s, stream);
-  return launch_stream_as<8, 1, 1, 1, 3, type, vector>(out, x, w, s, stream);
+  if (s.rows > 8) return launch_stream_as<4, 2, 2, 2, type, vector>(out, x, w, s, stream);
+  if (tiles >= ENOUGH_TILES) return launch_stream_as<8, 1, 1, 2, type, vector>(out, x, w, s, stream);
+  return launch_stream_as<8, 1, 1, 1, type, vector>(out, x, w, s, stream);
 }
 
 template <int type, bool vector, class out_t>

@@ -6,12 +6,14 @@
  *            only affordable way in the emulator; below it both backends run our own code, so that emu does not only compare a library
  *            with itself.
  *   LIBRARY  the rest: lsg_gemm (cuBLASLt on cuda, ls_gemm on emu). Its place is taken, on compute capability 9.0, by
- *            cuda/hopper_linear.cu, where that can (hopper_linear_takes) and a row's bits count: in ls_gpu_linear, in parts that say so,
- * and into rings. Grouped products stay with the library, which need not keep an order and is faster. All but the library add in one order,
- * so a row of y has the same bits whatever the number of rows computed with it and its index among them (layers.md, "row-count
- * invariance"): a column of the tensor core's product does not depend on the columns beside it, and one step of 16 gives the same bits as
- * mma.sync and as wgmma, with either operand as its rows (tests/gpu/cuda_linear.cu, on the card). All device pointers; x, W and y 16-byte
- * aligned, dense. k a multiple of 8 takes 16-byte loads, any other k a slower variant. */
+ *            cuda/hopper_linear.cu, where that can (hopper_linear_takes) and a row's bits count: in ls_gpu_linear, in parts that say
+ *            so, and into rings. Grouped products stay with the library, which need not keep an order and is faster.
+ *
+ * All but the library add in one order, so a row of y has the same bits whatever the number of rows computed with it and its index among
+ * them (layers.md, "row-count invariance"): a column of the tensor core's product does not depend on the columns beside it, and one step of
+ * 16 gives the same bits as mma.sync and as wgmma, with either operand as its rows (tests/gpu/cuda_linear.cu, on the card).
+ *
+ * All device pointers; x, W and y 16-byte aligned, dense. k a multiple of 8 takes 16-byte loads, any other k a slower variant. */
 #ifndef GPU_LINEAR_H
 #define GPU_LINEAR_H
 

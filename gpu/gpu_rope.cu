@@ -9,8 +9,8 @@ namespace LSG_NS {
 enum {
   ROPE_THREADS = 128,
   ROPE_WARPS = ROPE_THREADS / 32,
-  ROPE_MANY_ROWS = 512,
-  /* a block a row: fewer leave the device idle */ ROPE_TABLE = 4096
+  ROPE_MANY_ROWS = 512, /* from which on a row has a block: fewer leave the device idle */
+  ROPE_TABLE = 4096     /* head_dim whose angles a block holds, at most */
 };
 
 /* What turns a head, and the weights of its norm. */

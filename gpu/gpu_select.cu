@@ -9,10 +9,11 @@
  * The items of a query are cut in slices of a block each, those of a block in equal parts of its warps. A row of one slice is chosen from
  * by one block in one launch, all steps through shared memory. A wide row takes three launches, HIGH, LOW and WRITE, of a block a slice;
  * between them each slice's counts lie in scratch, where the next launch's blocks add up what they need. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "gpu_indexer.h"
+
+#if defined(__CUDACC__)
+#include "cuda/cuda_internal.cuh"
+#endif
 
 namespace LSG_NS {
 
@@ -500,8 +501,7 @@ void select_once_kernel(job_t job, once_rows rows, const ls_gpu_attn_step *step)
   LSG_UNROLL
   for (int i = 0; i < 8; i++) rank[i] = RANK_NONE;
   if (has && first < items) once_ranks(rank, job, prepared, first);
-  const lsg_u32x4 zero = {0, 0, 0, 0};
-  lsg_store16(high + thread * (HIGH_BINS / ONCE_THREADS), zero);
+  lsg_store16(high + thread * (HIGH_BINS / ONCE_THREADS), lsg_zero16());
   if (thread < 2 * LOW_BINS) low[thread] = 0;
   if (thread < 2) sum[thread] = 0;
   lsg_barrier();
@@ -611,12 +611,10 @@ lsg_status ls_gpu_select_clear(void *scratch, lsg_stream stream) { return lsg_fi
  * runs. */
 static int64_t meeting_items(void) {
   static const int64_t most = [] {
-    const char *portable = getenv("LOCKSTEP_PORTABLE");
-    int device = 0, multiprocessors = 0;
-    if (portable != nullptr && strcmp(portable, "") != 0 && strcmp(portable, "0") != 0) return (int64_t)0;
-    if (cudaGetDevice(&device) == cudaSuccess) cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-    cudaGetLastError();
-    return (int64_t)2 * multiprocessors * ONCE_ITEMS;
+    cuda_device device;
+    const bool told = cuda_device_ask(&device);
+    if (!told) cudaGetLastError();
+    return told && !device.portable ? (int64_t)2 * device.multiprocessors * ONCE_ITEMS : (int64_t)0;
   }();
   return most;
 }

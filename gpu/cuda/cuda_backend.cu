@@ -43,6 +43,21 @@ const char *lsg_error_text(void) { return error_text; }
 
 void *cuda_stream_of(lsg_stream stream) { return stream->stream; }
 
+bool cuda_device_ask(cuda_device *d) {
+  const char *portable = getenv("LOCKSTEP_PORTABLE");
+  int device = 0, minor = 0;
+  *d = {};
+  d->portable = portable != nullptr && strcmp(portable, "") != 0 && strcmp(portable, "0") != 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&d->major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&d->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&d->multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+    return false;
+  d->hopper = d->major == 9 && minor == 0 && !d->portable;
+  return true;
+}
+
 lsg_status lsg_open(int device) {
   int count = 0;
   cudaError_t error = cudaGetDeviceCount(&count);
@@ -81,9 +96,8 @@ lsg_status lsg_stream_new(lsg_stream *stream) {
   *stream = static_cast<lsg_stream>(calloc(1, sizeof **stream));
   if (*stream == nullptr) return cuda_fail(LSG_NO_MEMORY, "out of host memory");
   cudaError_t error = cudaStreamCreateWithFlags(&(*stream)->stream, cudaStreamNonBlocking);
-  int device = 0, major = 0;
-  if (cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess)
-    (*stream)->early = major >= 9;
+  cuda_device device;
+  (*stream)->early = cuda_device_ask(&device) && device.major >= 9;
   if (error == cudaSuccess) return LSG_OK;
   free(*stream);
   *stream = nullptr;

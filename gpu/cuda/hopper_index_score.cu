@@ -16,8 +16,6 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cuda_internal.cuh"
 #include "hopper_registers.cuh"
@@ -302,23 +300,18 @@ typedef struct {
 
 static score_device ask_device(void) {
   score_device d = {0, nullptr};
-  const char *portable = getenv("LOCKSTEP_PORTABLE");
-  int device = 0, major = 0, minor = 0;
+  cuda_device device;
   cudaFuncAttributes image;
   void *entry = nullptr;
   cudaDriverEntryPointQueryResult found;
-  if (portable != nullptr && strcmp(portable, "") != 0 && strcmp(portable, "0") != 0) return d;
-  if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&d.multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-      cudaFuncGetAttributes(&image, hopper_index_score_kernel) != cudaSuccess ||
+  if (!cuda_device_ask(&device) || cudaFuncGetAttributes(&image, hopper_index_score_kernel) != cudaSuccess ||
       cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess) {
     cudaGetLastError();
     return d;
   }
+  d.multiprocessors = device.multiprocessors;
   /* built for 9.0 without its "a" the kernel has no body, and no shared memory */
-  if (major == 9 && minor == 0 && image.sharedSizeBytes > 0 && found == cudaDriverEntryPointSuccess)
-    d.encode = reinterpret_cast<encode_fn *>(entry);
+  if (device.hopper && image.sharedSizeBytes > 0 && found == cudaDriverEntryPointSuccess) d.encode = reinterpret_cast<encode_fn *>(entry);
   return d;
 }
 

@@ -12,8 +12,6 @@
  * tile's columns. All clusters are resident at once (one block a multiprocessor), and none waits before all of its own sums are out. */
 #include <cuda.h>
 #include <cuda_runtime.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cuda_internal.cuh"
 #include "hopper_linear.h"
@@ -540,22 +538,17 @@ static cudaError_t count_teams(int *teams, int multiprocessors) {
 }
 
 lsg_status hopper_workspace_new(hopper_workspace *workspace) {
-  int device = 0, major = 0, minor = 0, multiprocessors = 0;
+  cuda_device device;
   cudaFuncAttributes image;
   *workspace = {};
-  const char *portable = getenv("LOCKSTEP_PORTABLE");
-  if (portable != nullptr && strcmp(portable, "") != 0 && strcmp(portable, "0") != 0) return LSG_OK;
-  if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-      cudaFuncGetAttributes(&image, hopper_linear_kernel<LSG_BF16, 2, dense_out>) != cudaSuccess)
+  if (!cuda_device_ask(&device) || cudaFuncGetAttributes(&image, hopper_linear_kernel<LSG_BF16, 2, dense_out>) != cudaSuccess)
     return cuda_fail(LSG_FAILED, "the device's attributes: %s", cudaGetErrorString(cudaGetLastError()));
   /* built for 9.0 without the "a" the kernel is empty, and needs few registers */
-  if (major != 9 || minor != 0 || image.numRegs < 64 || encoder() == nullptr) return LSG_OK;
-  if (count_teams<1>(&workspace->teams[0], multiprocessors) != cudaSuccess ||
-      count_teams<2>(&workspace->teams[1], multiprocessors) != cudaSuccess || workspace->teams[0] < 1 || workspace->teams[1] < 1)
+  if (!device.hopper || image.numRegs < 64 || encoder() == nullptr) return LSG_OK;
+  if (count_teams<1>(&workspace->teams[0], device.multiprocessors) != cudaSuccess ||
+      count_teams<2>(&workspace->teams[1], device.multiprocessors) != cudaSuccess || workspace->teams[0] < 1 || workspace->teams[1] < 1)
     return cuda_fail(LSG_FAILED, "clusters that are resident at once: %s", cudaGetErrorString(cudaGetLastError()));
-  const size_t most_units = (size_t)multiprocessors * MOST_SPLIT, arrived_bytes = most_units * 2 * sizeof(unsigned);
+  const size_t most_units = (size_t)device.multiprocessors * MOST_SPLIT, arrived_bytes = most_units * 2 * sizeof(unsigned);
   lsg_status status = lsg_alloc((void **)&workspace->sums, most_units * BLOCK_ROWS * CHANNELS * sizeof(float), "sums of K ranges");
   if (status == LSG_OK) status = lsg_alloc((void **)&workspace->arrived, arrived_bytes, "arrivals");
   if (status == LSG_OK && cudaMemset(workspace->arrived, 0, arrived_bytes) != cudaSuccess)

@@ -23,9 +23,7 @@
 #ifndef HOPPER_SPARSE_ATTN_CUH
 #define HOPPER_SPARSE_ATTN_CUH
 
-#include <stdlib.h>
-#include <string.h>
-
+#include "cuda/cuda_internal.cuh"
 #include "cuda/hopper_sparse_mma.cuh"
 
 namespace LSG_NS {
@@ -491,20 +489,15 @@ typedef struct {
 
 static hopper_sparse_device hopper_sparse_ask(void) {
   hopper_sparse_device d = {false, 0};
-  const char *portable = getenv("LOCKSTEP_PORTABLE");
-  if (portable && strcmp(portable, "") != 0 && strcmp(portable, "0") != 0) return d;
-  int device = 0, major = 0, minor = 0, shared = 0;
+  cuda_device device;
   cudaFuncAttributes image;
-  if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&d.multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-      cudaFuncGetAttributes(&image, hopper_sparse_kernel) != cudaSuccess) {
+  if (!cuda_device_ask(&device) || cudaFuncGetAttributes(&image, hopper_sparse_kernel) != cudaSuccess) {
     cudaGetLastError();
     return d;
   }
+  d.multiprocessors = device.multiprocessors;
   /* an image for sm_90 without its "a" holds an empty kernel of a few registers */
-  d.works = major == 9 && minor == 0 && image.numRegs > 128 && shared >= (int)sizeof(hopper_sparse_shared) + 1024;
+  d.works = device.hopper && image.numRegs > 128 && device.shared_bytes >= (int)sizeof(hopper_sparse_shared) + 1024;
   return d;
 }
 
