@@ -269,8 +269,10 @@ static void fill_dataset(hid_t file, const char *path, fuzz_bytes *b) {
   hid_t d = H5Dopen2(file, path, H5P_DEFAULT);
   if (d < 0) return;
   hid_t space = H5Dget_space(d);
-  const hssize_t count = H5Sget_simple_extent_npoints(space);
-  if (count > 0 && count <= 4096) {
+  hsize_t dim[H5S_MAX_RANK] = {0}, count = 1; /* HDF5's own count of them may wrap around to a small one */
+  const int rank = H5Sget_simple_extent_dims(space, dim, NULL);
+  for (int i = 0; i < rank && count <= 4096; i++) count = dim[i] <= 4096 ? count * dim[i] : 4097;
+  if (rank >= 0 && count > 0 && count <= 4096) {
     double *values = calloc((size_t)count, sizeof *values);
     if (H5Dread(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0) {
       const int n = 1 + (int)fuzz_below(b, 4);
