@@ -1,5 +1,6 @@
 #include "provenance.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -7,6 +8,7 @@
 
 #include "../core/ls_gemm.h"
 #include "../core/ls_parallel.h"
+#include "../core/ls_shortage.h"
 
 #if !defined(LS_COMMIT) || !defined(LS_COMPILER) || !defined(LS_COMPILE_FLAGS)
 #define LS_COMMIT        "unknown"
@@ -28,7 +30,10 @@ static void line_of(char *value, size_t size, const char *file, const char *key)
   char line[512];
   value[0] = '\0';
   FILE *in = fopen(file, "r");
-  if (in == NULL) return;
+  if (in == NULL) {
+    if (errno == ENOMEM) ls_shortage_note(); /* a fact would be missing as if the machine had none */
+    return;
+  }
   while (value[0] == '\0' && fgets(line, sizeof line, in) != NULL) {
     if (strncmp(line, key, strlen(key)) != 0) continue;
     const char *from = line + strlen(key);

@@ -184,6 +184,16 @@ static ls_status breaks(child *c, const char *call, const ls_error *why, ls_erro
 }
 
 /* Passes over progress; the status and line of the answer. LS_OK: an answer is there, and *said what it says. */
+/* What the other process says of a call; a number that is no status is what the protocol does not know. */
+static ls_status get_status(ls_wire *wire) {
+  const int64_t said = ls_wire_get_range(wire, LS_OK, LS_INTERRUPTED);
+  if (wire->state == LS_WIRE_OK && said > LS_REFUSED && said != LS_INTERRUPTED) wire->state = LS_WIRE_MALFORMED;
+  return (ls_status)said;
+}
+
+/* As it ends a run: another process cannot be refused or interrupted for this one. */
+static ls_status as_end(ls_status said) { return said == LS_UNAVAILABLE || said == LS_BAD_FIXTURE ? said : LS_INTERNAL; }
+
 static ls_status answer(child *c, const char *call, ls_status *said, ls_error *line, ls_error *err) {
   char text[LS_ERROR_TEXT];
   ls_wire_flush(&c->wire);
@@ -193,7 +203,7 @@ static ls_status answer(child *c, const char *call, ls_status *said, ls_error *l
     if (kind == LS_WIRE_DONE) break;
     ls_wire_get_text(&c->wire, c->last_stage, sizeof c->last_stage);
   }
-  *said = (ls_status)ls_wire_get_range(&c->wire, 0, LS_INTERRUPTED);
+  *said = get_status(&c->wire);
   ls_wire_get_text(&c->wire, text, sizeof text);
   if (c->wire.state != LS_WIRE_OK) return dies(c, call, err);
   if (*said != LS_OK) ls_fail(line, *said, "%s", text);
@@ -206,8 +216,7 @@ static ls_status answer_done(child *c, const char *call, ls_error *err) {
   ls_error line = {LS_OK, ""};
   LS_TRY(answer(c, call, &said, &line, err));
   if (said == LS_OK) return LS_OK;
-  if (said != LS_UNAVAILABLE && said != LS_BAD_FIXTURE) said = LS_INTERNAL;
-  return ls_fail(err, said, "%s: %s", c->of->label, line.text);
+  return ls_fail(err, as_end(said), "%s: %s", c->of->label, line.text);
 }
 
 static ls_status check_alive(const child *c, ls_error *err) {
@@ -241,11 +250,11 @@ static ls_status greet(child *c, ls_error *err) {
   if (protocol != LS_WIRE_PROTOCOL)
     return ls_fail(err, LS_UNAVAILABLE, "%s: %s serves paths by protocol %" PRId64 ", expected %d", c->of->label, c->of->program, protocol,
                    (int)LS_WIRE_PROTOCOL);
-  const ls_status said = (ls_status)ls_wire_get_range(&c->wire, 0, LS_INTERRUPTED);
+  const ls_status said = get_status(&c->wire);
   ls_wire_get_text(&c->wire, text, sizeof text);
   if (c->wire.state != LS_WIRE_OK) return dies(c, call, err);
   c->loading = false;
-  return said == LS_OK ? LS_OK : ls_fail(err, said, "%s: %s", c->of->label, text);
+  return said == LS_OK ? LS_OK : ls_fail(err, as_end(said), "%s: %s", c->of->label, text);
 }
 
 static ls_status start(child **started, const child_path *of, ls_error *err) {
