@@ -184,6 +184,12 @@ def change(name, dtype=None, shape=None, data=None):
     return apply
 
 
+def add(name, dtype, shape, data):
+    def apply(c, _):
+        c.tensors[name] = (dtype, shape, data)
+    return apply
+
+
 def remove(name):
     return lambda c, _: c.tensors.pop(name)
 
@@ -206,6 +212,7 @@ BREAKS = {
     "rank": change(AT + "kv_norm.weight", shape=[1, HEAD]),
     "scale-dtype": change(AT + "wq_a.scale", dtype="U8"),
     "scale-shape": change(AT + "wq_a.scale", shape=[3, 2]),
+    "needless-scale": add("layers.1.attn.indexer.wk.scale", "F8_E8M0", [1, 2], b"zz"),
     "no-scale": remove(AT + "wq_a.scale"),
     "no-tensor": remove(AT + "wo_a.weight"),
     "no-layer": remove("layers.1.attn.attn_sink"),
