@@ -11,6 +11,7 @@ extern volatile sig_atomic_t ls_interrupted; /* set by SIGINT and SIGTERM */
 ls_status ls_cmd_verify(int argc, char **argv);
 ls_status ls_cmd_info(int argc, char **argv);
 ls_status ls_cmd_gen(int argc, char **argv);
+ls_status ls_cmd_import(int argc, char **argv);
 ls_status ls_cmd_record(int argc, char **argv);
 ls_status ls_cmd_diff(int argc, char **argv);
 ls_status ls_cmd_bisect(int argc, char **argv);

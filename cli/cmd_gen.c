@@ -7,8 +7,8 @@
 #include "../core/ls_gemm.h"
 #include "../core/ls_parallel.h"
 #include "../fixtures/ls_fixture.h"
-#include "../layers/ls_run.h"
 #include "cli.h"
+#include "gen_options.h"
 
 static const char help_gen[] =
     "usage: lockstep gen dflash|attn --out FILE [options]\n"
@@ -60,76 +60,23 @@ static const char help_attn[] =
     "  --expect ref|none       expected values from the reference (default), or none\n"
     "  --threads N\n";
 
-/* The reference as a source of expected values. Opened at the first step. */
-typedef struct {
-  ls_run run;
-  bool open;
-  bool none; /* no expectations are asked for: only an interrupt is looked for */
-} oracle;
-
-static ls_status expect(void *arg, const ls_config *config, const ls_trace *weights, const ls_trace *start, ls_step *step, ls_error *err) {
-  oracle *o = arg;
-  if (ls_interrupted) return ls_fail(err, LS_INTERRUPTED, "interrupted before step %lld: no file was written", (long long)step->number);
-  if (o->none) return LS_OK;
-  if (!o->open) {
-    ls_path_options options = {.precision = LS_PRECISION_ACT};
-    LS_TRY(ls_run_open(&o->run, &ls_path_ref, config, weights, &options, start, err));
-    o->open = true;
-  }
-  ls_run_result result;
-  LS_TRY(ls_run_step(&o->run, step, NULL, NULL, true, &result, err));
-  step->expect_refused = result.status == LS_REFUSED;
-  if (config->layer->has_cursor) step->cursor = (int64_t)ls_tensor_get(ls_trace_tensor(result.after, "cursor"), 0);
-  step->expect = result.out;
-  result.out = NULL;
-  ls_run_result_free(&result);
-  return LS_OK;
-}
-
 /* ---- options ---- */
 
-enum {
-  OPT_OUT = 256,
-  OPT_SHAPE,
-  OPT_SEED,
-  OPT_ROUNDS,
-  OPT_POSITIONS,
-  OPT_STRADDLE,
-  OPT_ACT,
-  OPT_ROLES,
-  OPT_PREFILL,
-  OPT_DECODE,
-  OPT_CONTEXT,
-  OPT_JUMP,
-  OPT_INDEX_KEYS,
-  OPT_VALUES,
-  OPT_REFUSALS,
-  OPT_EXPECT,
-  OPT_THREADS,
-  OPT_HELP
-};
+enum { OPT_OUT = LS_GEN_OPTIONS_END, OPT_SHAPE, OPT_ROLES, OPT_REFUSALS, OPT_ACT, OPT_EXPECT, OPT_THREADS, OPT_HELP };
 
-#define COMMON_OPTIONS                                                                                                                   \
-  {"out", required_argument, NULL, OPT_OUT}, {"seed", required_argument, NULL, OPT_SEED}, {"shape", required_argument, NULL, OPT_SHAPE}, \
-      {"expect", required_argument, NULL, OPT_EXPECT}, {"threads", required_argument, NULL, OPT_THREADS},                                \
-      {"help", no_argument, NULL, OPT_HELP}, {                                                                                           \
-    NULL, 0, NULL, 0                                                                                                                     \
+#define COMMON_OPTIONS                                                                                \
+  {"out", required_argument, NULL, OPT_OUT}, {"seed", required_argument, NULL, LS_GEN_SEED},          \
+      {"shape", required_argument, NULL, OPT_SHAPE}, {"expect", required_argument, NULL, OPT_EXPECT}, \
+      {"threads", required_argument, NULL, OPT_THREADS}, {"help", no_argument, NULL, OPT_HELP}, {     \
+    NULL, 0, NULL, 0                                                                                  \
   }
 
-static const struct option options_dflash[] = {{"rounds", required_argument, NULL, OPT_ROUNDS},
-                                               {"positions", required_argument, NULL, OPT_POSITIONS},
-                                               {"straddle", required_argument, NULL, OPT_STRADDLE},
-                                               {"act", required_argument, NULL, OPT_ACT},
-                                               COMMON_OPTIONS};
+static const struct option options_dflash[] = {{"act", required_argument, NULL, OPT_ACT}, LS_GEN_DFLASH_OPTIONS, COMMON_OPTIONS};
 
 static const struct option options_attn[] = {{"roles", required_argument, NULL, OPT_ROLES},
-                                             {"prefill", required_argument, NULL, OPT_PREFILL},
-                                             {"decode", required_argument, NULL, OPT_DECODE},
-                                             {"context", required_argument, NULL, OPT_CONTEXT},
-                                             {"jump", no_argument, NULL, OPT_JUMP},
-                                             {"index-keys", required_argument, NULL, OPT_INDEX_KEYS},
-                                             {"values", required_argument, NULL, OPT_VALUES},
+                                             {"values", required_argument, NULL, LS_GEN_VALUES},
                                              {"refusals", no_argument, NULL, OPT_REFUSALS},
+                                             LS_GEN_ATTN_OPTIONS,
                                              COMMON_OPTIONS};
 
 /* What both layers take. */
@@ -141,19 +88,6 @@ typedef struct {
   const char *const *shapes; /* NULL-terminated */
 } common_options;
 
-/* Which of the words it is: *index. */
-static ls_status one_of(const char *option, const char *text, const char *const *words, int *index) {
-  for (int i = 0; words[i] != NULL; i++) {
-    if (strcmp(text, words[i]) != 0) continue;
-    *index = i;
-    return LS_OK;
-  }
-  fprintf(stderr, "lockstep: %s: expected ", option);
-  for (int i = 0; words[i] != NULL; i++) fprintf(stderr, "%s%s", i == 0 ? "" : words[i + 1] == NULL ? " or " : ", ", words[i]);
-  fprintf(stderr, ", found '%s'\n", text);
-  return LS_USAGE;
-}
-
 static ls_status common_option(int option, common_options *common) {
   static const char *const expectations[] = {"ref", "none", NULL};
   long long value = 0;
@@ -162,14 +96,12 @@ static ls_status common_option(int option, common_options *common) {
     case OPT_OUT:
       common->out = optarg;
       return LS_OK;
-    case OPT_SEED:
-      LS_TRY(ls_cli_number("--seed", optarg, 0, INT64_MAX, &value));
-      common->seed = (uint64_t)value;
-      return LS_OK;
+    case LS_GEN_SEED:
+      return ls_gen_seed_option(&common->seed);
     case OPT_SHAPE:
-      return one_of("--shape", optarg, common->shapes, &common->shape);
+      return ls_cli_word("--shape", optarg, common->shapes, &common->shape);
     case OPT_EXPECT:
-      LS_TRY(one_of("--expect", optarg, expectations, &word));
+      LS_TRY(ls_cli_word("--expect", optarg, expectations, &word));
       common->no_expect = word == 1;
       return LS_OK;
     case OPT_THREADS:
@@ -181,44 +113,13 @@ static ls_status common_option(int option, common_options *common) {
   }
 }
 
-/* A whole number into *to. */
-static ls_status number_option(const char *option, long long low, long long high, int64_t *to) {
-  long long value = 0;
-  LS_TRY(ls_cli_number(option, optarg, low, high, &value));
-  *to = value;
-  return LS_OK;
-}
-
 static ls_status dflash_option(int option, ls_make_dflash *make) {
   static const char *const types[] = {"bf16", "f16", NULL};
   int word = 0;
-  char *end = NULL;
-  switch (option) {
-    case OPT_ROUNDS:
-      return number_option("--rounds", 1, 100000, &make->rounds);
-    case OPT_POSITIONS: {
-      long long low = 0, high = 0;
-      char rest = '\0';
-      if (sscanf(optarg, "%lld:%lld%c", &low, &high, &rest) != 2 || low < 0 || high < low || high > INT32_MAX) {
-        fprintf(stderr, "lockstep: --positions: expected LOW:HIGH within 0:2147483647, found '%s'\n", optarg);
-        return LS_USAGE;
-      }
-      make->position_low = low;
-      make->position_high = high;
-      return LS_OK;
-    }
-    case OPT_STRADDLE:
-      make->straddle = strtod(optarg, &end);
-      if (end != optarg && *end == '\0' && make->straddle >= 0 && make->straddle <= 1) return LS_OK;
-      fprintf(stderr, "lockstep: --straddle: expected a share from 0 to 1, found '%s'\n", optarg);
-      return LS_USAGE;
-    case OPT_ACT:
-      LS_TRY(one_of("--act", optarg, types, &word));
-      make->act = word == 1 ? LS_F16 : LS_BF16;
-      return LS_OK;
-    default:
-      return LS_USAGE;
-  }
+  if (option != OPT_ACT) return ls_gen_dflash_option(option, make);
+  LS_TRY(ls_cli_word("--act", optarg, types, &word));
+  make->act = word == 1 ? LS_F16 : LS_BF16;
+  return LS_OK;
 }
 
 /* "all", or role names with commas between. */
@@ -230,7 +131,7 @@ static ls_status roles_option(const char *text, unsigned *roles) {
     char name[32] = "";
     int role = 0;
     memcpy(name, at, length < sizeof name ? length : sizeof name - 1);
-    LS_TRY(one_of("--roles", name, ls_make_role_names, &role));
+    LS_TRY(ls_cli_word("--roles", name, ls_make_role_names, &role));
     *roles |= 1u << role;
     if (at[length] == '\0') return LS_OK;
     at += length + 1;
@@ -238,31 +139,16 @@ static ls_status roles_option(const char *text, unsigned *roles) {
 }
 
 static ls_status attn_option(int option, ls_make_attn *make) {
-  static const char *const keys[] = {"published", "own", NULL};
-  int word = 0;
   switch (option) {
     case OPT_ROLES:
       return roles_option(optarg, &make->roles);
-    case OPT_PREFILL:
-      return number_option("--prefill", 0, INT32_MAX / 2, &make->prefill);
-    case OPT_DECODE:
-      return number_option("--decode", 0, 100000, &make->decode);
-    case OPT_CONTEXT:
-      return number_option("--context", 0, INT32_MAX / 2, &make->context);
-    case OPT_JUMP:
-      make->jump = true;
-      return LS_OK;
-    case OPT_INDEX_KEYS:
-      LS_TRY(one_of("--index-keys", optarg, keys, &word));
-      make->index_keys = word == 1 ? LS_INDEX_KEYS_OWN : LS_INDEX_KEYS_PUBLISHED;
-      return LS_OK;
-    case OPT_VALUES:
-      return one_of("--values", optarg, ls_make_values_names, &make->values);
+    case LS_GEN_VALUES:
+      return ls_cli_word("--values", optarg, ls_make_values_names, &make->values);
     case OPT_REFUSALS:
       make->refusals = true;
       return LS_OK;
     default:
-      return LS_USAGE;
+      return ls_gen_attn_option(option, make);
   }
 }
 
@@ -293,7 +179,7 @@ ls_status ls_cmd_gen(int argc, char **argv) {
               argv[optind - 1]);
       return LS_USAGE;
     }
-    const bool shared = option == OPT_OUT || option == OPT_SEED || option == OPT_SHAPE || option == OPT_EXPECT || option == OPT_THREADS;
+    const bool shared = option == OPT_OUT || option == LS_GEN_SEED || option == OPT_SHAPE || option == OPT_EXPECT || option == OPT_THREADS;
     LS_TRY(shared ? common_option(option, &common) : attn ? attn_option(option, &make) : dflash_option(option, &dflash));
   }
   if (common.out == NULL || optind < argc) {
@@ -304,23 +190,21 @@ ls_status ls_cmd_gen(int argc, char **argv) {
   char provenance[256];
   snprintf(provenance, sizeof provenance, "lockstep %s gen %s --seed %llu; expected values: %s%s", LS_VERSION, argv[0],
            (unsigned long long)common.seed, common.no_expect ? "none" : "reference, ", common.no_expect ? "" : ls_gemm_library());
-  oracle o;
-  memset(&o, 0, sizeof o);
-  o.none = common.no_expect;
+  ls_gen_oracle o = {.none = common.no_expect};
   ls_error err = {LS_OK, ""};
   ls_status status;
   if (attn) {
     make.shape = (ls_make_shape)common.shape;
     make.seed = common.seed;
     make.bare = common.no_expect;
-    status = ls_make_attn_fixture(common.out, &make, expect, &o, provenance, &err);
+    status = ls_make_attn_fixture(common.out, &make, ls_gen_expect, &o, provenance, &err);
   } else {
     dflash.real_shape = common.shape == 1;
     dflash.small_shape = common.shape == 2;
     dflash.seed = common.seed;
-    status = ls_make_dflash_fixture(common.out, &dflash, expect, &o, provenance, &err);
+    status = ls_make_dflash_fixture(common.out, &dflash, ls_gen_expect, &o, provenance, &err);
   }
   if (status != LS_OK) fprintf(stderr, "lockstep gen: %s\n", err.text);
-  if (o.open) ls_run_close(&o.run);
+  ls_gen_oracle_close(&o);
   return status;
 }

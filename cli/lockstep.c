@@ -62,6 +62,7 @@ static const char usage[] =
     "  lockstep bench [options] [SCENARIO]... how long steps take, and whether that is longer than before\n"
     "  lockstep info FILE...                  what a fixture or a recording holds\n"
     "  lockstep gen dflash|attn [options]     make a scenario\n"
+    "  lockstep import [options]              make a fixture of a published checkpoint's weights\n"
     "  lockstep fuzz dflash|attn [options]    random scenarios, without fixtures; what fails is shrunk to a minimal one\n"
     "  lockstep merge [options] REPORT...     the reports of sharded runs as one\n"
     "  lockstep --version\n"
@@ -108,7 +109,7 @@ static ls_status run_command(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   const bool judges = strcmp(command, "verify") == 0 || strcmp(command, "record") == 0 || strcmp(command, "diff") == 0 ||
                       strcmp(command, "bisect") == 0 || strcmp(command, "fuzz") == 0 || strcmp(command, "bench") == 0;
-  expect_room_for_blas(argv, judges || strcmp(command, "gen") == 0);
+  expect_room_for_blas(argv, judges || strcmp(command, "gen") == 0 || strcmp(command, "import") == 0);
   if (strcmp(command, "verify") == 0) return ls_cmd_verify(argc - 1, argv + 1);
   if (strcmp(command, "record") == 0) return ls_cmd_record(argc - 1, argv + 1);
   if (strcmp(command, "diff") == 0) return ls_cmd_diff(argc - 1, argv + 1);
@@ -116,6 +117,7 @@ static ls_status run_command(int argc, char **argv) {
   if (strcmp(command, "bench") == 0) return ls_cmd_bench(argc - 1, argv + 1);
   if (strcmp(command, "info") == 0) return ls_cmd_info(argc - 1, argv + 1);
   if (strcmp(command, "gen") == 0) return ls_cmd_gen(argc - 1, argv + 1);
+  if (strcmp(command, "import") == 0) return ls_cmd_import(argc - 1, argv + 1);
   if (strcmp(command, "fuzz") == 0) return ls_cmd_fuzz(argc - 1, argv + 1);
   if (strcmp(command, "merge") == 0) return ls_cmd_merge(argc - 1, argv + 1);
   if (strcmp(command, "__serve-path") == 0) return ls_cmd_serve(argc - 1, argv + 1);
