@@ -445,13 +445,13 @@ ls_status ls_cmd_bench(int argc, char **argv) {
   a.threshold = 0.05;
   a.argv0 = "lockstep";
   a.run.options.precision = LS_PRECISION_ACT;
-  ls_path_list_init(&a.list_of_paths);
+  ls_path_list_init(&a.list_of_paths, &ls_interrupted);
   ls_error err = {LS_OK, ""};
   ls_status status = parse(&a, argc, argv);
   if (status == LS_REFUSED) return LS_OK; /* help was asked for */
   if (status == LS_OK) status = ls_cli_output("--json", a.json, false);
   if (status == LS_OK) status = ls_cli_output("--plot", a.plot, false);
-  if (status == LS_OK && !a.list) status = ls_path_list_add(&a.list_of_paths, "--path", a.paths != NULL ? a.paths : "auto");
+  if (status == LS_OK && !a.list) status = ls_cli_paths(&a.list_of_paths, "--path", a.paths != NULL ? a.paths : "auto");
   if (status == LS_OK) {
     status = bench(&a, argc - optind, argv + optind, &err);
     if (status != LS_OK) fprintf(stderr, "lockstep bench: %s\n", err.text);

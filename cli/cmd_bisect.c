@@ -94,8 +94,8 @@ static ls_status choose_paths(arguments *a) {
     return usage_error("--path and --against take one path each");
   a->verify.judged = a->against != NULL ? LS_JUDGE_LAST_PAIR : LS_JUDGE_LAST_PATH;
   const int wanted = 1 + (a->against != NULL && strcmp(a->against, "ref") != 0) + (strcmp(a->path, "ref") != 0);
-  if (a->against != NULL) LS_TRY(ls_path_list_add(&a->list, "--against", a->against));
-  LS_TRY(ls_path_list_add(&a->list, "--path", a->path));
+  if (a->against != NULL) LS_TRY(ls_cli_paths(&a->list, "--against", a->against));
+  LS_TRY(ls_cli_paths(&a->list, "--path", a->path));
   if (a->list.n != wanted || (a->against != NULL && a->list.n < 2)) return usage_error("--path and --against are the same path");
   if (a->against != NULL && strcmp(a->path, "ref") == 0) return usage_error("--path ref: name the reference by --against");
   memcpy(a->verify.path, a->list.path, sizeof a->verify.path);
@@ -144,7 +144,7 @@ static ls_status bisect(arguments *a, ls_error *err) {
 ls_status ls_cmd_bisect(int argc, char **argv) {
   arguments a;
   memset(&a, 0, sizeof a);
-  ls_path_list_init(&a.list);
+  ls_path_list_init(&a.list, &ls_interrupted);
   a.path = "auto";
   a.verify.only_step = -1;
   a.verify.interrupted = &ls_interrupted;

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "path_list.h"
+#include "session_path_list.h"
 #include "verify_command.h"
 
 static const char help_diff[] =
@@ -43,7 +43,7 @@ static bool is_path_name(const char *text) {
 }
 
 static ls_status open_operand(operand *o, const char *text, char letter, bool trust, ls_error *err) {
-  if (is_path_name(text)) return ls_cli_path(text, &o->path, err);
+  if (is_path_name(text)) return ls_own_path(text, &o->path, err);
   if (!trust) LS_TRY(ls_fixture_probe(text, err));
   LS_TRY(ls_trace_reader_open(&o->trace, text, err));
   snprintf(o->name, sizeof o->name, "%.16s@%c", ls_trace_reader_path(o->trace), letter);

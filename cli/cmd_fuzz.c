@@ -168,7 +168,7 @@ static ls_status parse(arguments *a, int argc, char **argv) {
 /* A path on a GPU does not outlive a fork. */
 static ls_status choose_paths(arguments *a) {
   bool forks = true;
-  LS_TRY(ls_path_list_add(&a->list, "--path", a->paths));
+  LS_TRY(ls_cli_paths(&a->list, "--path", a->paths));
   memcpy(a->verify.path, a->list.path, sizeof a->verify.path);
   a->verify.n_paths = a->list.n;
   for (int p = 0; p < a->list.n; p++) forks = forks && strcmp(a->list.path[p]->name, "cuda") != 0;
@@ -239,7 +239,7 @@ ls_status ls_cmd_fuzz(int argc, char **argv) {
   }
   arguments a;
   memset(&a, 0, sizeof a);
-  ls_path_list_init(&a.list);
+  ls_path_list_init(&a.list, &ls_interrupted);
   a.verify.only_step = -1;
   a.verify.interrupted = &ls_interrupted;
   a.fuzz = (ls_fuzz_options){.layer = attn ? &ls_layer_attn_v41 : &ls_layer_dflash_context_kv,

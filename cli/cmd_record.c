@@ -77,8 +77,8 @@ ls_status ls_cmd_record(int argc, char **argv) {
   if (status == LS_REFUSED) return LS_OK; /* help was asked for */
   if (status == LS_OK) status = ls_cli_output("--out", record.file, true);
   if (status != LS_OK) return status;
-  ls_path_list_init(&list);
-  status = ls_path_list_add(&list, "--path", name);
+  ls_path_list_init(&list, &ls_interrupted);
+  status = ls_cli_paths(&list, "--path", name);
   if (status == LS_OK && list.n > 2) {
     fprintf(stderr, "lockstep record: --path: expected one path, found '%s'\n", name);
     status = LS_USAGE;

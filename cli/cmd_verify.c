@@ -88,7 +88,7 @@ typedef struct {
 } arguments;
 
 static ls_status choose_paths(arguments *a) {
-  LS_TRY(ls_path_list_add(&a->list, "--path", a->paths));
+  LS_TRY(ls_cli_paths(&a->list, "--path", a->paths));
   memcpy(a->verify.path, a->list.path, sizeof a->verify.path);
   a->verify.n_paths = a->list.n;
   a->verify.may_drop_paths = a->list.may_drop;
@@ -255,7 +255,7 @@ ls_status ls_verify_command_run(const ls_verify_command *command, int argc, char
   arguments a;
   memset(&a, 0, sizeof a);
   a.command = command;
-  ls_path_list_init(&a.list);
+  ls_path_list_init(&a.list, &ls_interrupted);
   a.verify.only_step = -1;
   a.verify.interrupted = &ls_interrupted;
   a.verify.progress = isatty(STDERR_FILENO) != 0;

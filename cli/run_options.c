@@ -65,6 +65,13 @@ ls_status ls_run_option(int option, ls_verify_options *verify, ls_path_list *lis
   return LS_OK;
 }
 
+ls_status ls_cli_paths(ls_path_list *list, const char *option, const char *names) {
+  ls_error err = {LS_OK, ""};
+  const ls_status status = ls_path_list_add(list, option, names, &err);
+  if (status != LS_OK) fprintf(stderr, "lockstep: %s\n", err.text);
+  return status;
+}
+
 ls_status ls_cli_shard(const char *text, int64_t *shard, int64_t *shards) {
   long long i = 0, n = 0;
   char rest = '\0';

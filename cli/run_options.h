@@ -4,7 +4,7 @@
 
 #include <getopt.h>
 
-#include "path_list.h"
+#include "session_path_list.h"
 
 /* Options of a run that the command which repeats a finding must carry. */
 typedef struct {
@@ -38,6 +38,9 @@ enum {
 /* Takes one of them, its text in optarg; *taken is false where it is none. list: needed by those of LS_CHILD_OPTIONS alone. repeat: NULL
  * where nothing is repeated. */
 ls_status ls_run_option(int option, ls_verify_options *verify, ls_path_list *list, ls_repeat *repeat, bool *taken);
+
+/* ls_path_list_add, and what it says on stderr. */
+ls_status ls_cli_paths(ls_path_list *list, const char *option, const char *names);
 
 /* "I/N" of --shard: *shard is I - 1. LS_USAGE with a line on stderr. */
 ls_status ls_cli_shard(const char *text, int64_t *shard, int64_t *shards);

@@ -485,7 +485,7 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
   memset(&v, 0, sizeof v);
   v.options = options;
   v.report = report;
-  ls_fixture_options reading = {options->allow_nonfinite, stderr};
+  ls_fixture_options reading = {options->allow_nonfinite, options->quiet ? NULL : stderr};
   ls_trace *start = NULL;
   ls_error why = {LS_OK, ""};
   ls_status status = LS_OK;
@@ -513,7 +513,11 @@ ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, 
   if (status == LS_OK) status = ls_fixture_state(v.fixture, &start, &why);
   if (status == LS_OK) status = run_session(&v, file, start, &why);
   if (status != LS_OK) {
-    if (!listed) fprintf(stderr, "%s%s%s\n", strstr(why.text, file) ? "" : file, strstr(why.text, file) ? "" : ": ", why.text);
+    const bool named = strstr(why.text, file) != NULL;
+    if (options->quiet)
+      ls_fail(err, status, "%s%s%s", named ? "" : file, named ? "" : ": ", why.text);
+    else if (!listed)
+      fprintf(stderr, "%s%s%s\n", named ? "" : file, named ? "" : ": ", why.text);
     ls_status added = ls_report_stop(report, status, why.text, err);
     if (added != LS_OK) status = added;
   }

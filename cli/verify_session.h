@@ -45,6 +45,7 @@ typedef struct {
   bool trust;             /* skip the child process that reads the file first */
   bool allow_nonfinite;
   bool progress;
+  bool quiet;     /* nothing on stderr: what stops the file is in err, the first of its problems */
   bool details;   /* collects where differences lie, for ls_report_html */
   bool relations; /* metamorphic relations of each path (docs/relations.md): up to ten more runs of every step */
   bool times;     /* adds a note on each path's time; off, two runs give the same report */
@@ -61,6 +62,9 @@ typedef struct {
   bool has_transplant; /* before step transplant what is judged goes on from the reference's state */
   int64_t transplant;
 } ls_verify_options;
+
+/* One of this build's own paths, ref, cuda, emu or "auto", where it can run here; else LS_UNAVAILABLE. */
+ls_status ls_own_path(const char *name, const ls_path **path, ls_error *err);
 
 /* Adds a section to the report. What stops the file (bad fixture, device gone) is recorded there as well as returned. */
 ls_status ls_verify_fixture(const char *file, const ls_verify_options *options, ls_report *report, ls_error *err);

@@ -119,6 +119,9 @@ ls_status ls_report_html(const ls_report *report, const ls_report_options *optio
  * are LS_DIVERGED. Nothing compared at all is LS_DIVERGED. */
 ls_status ls_report_status(const ls_report *report, const ls_report_options *options);
 
+/* The same of the open section alone. LS_DIVERGED where there is none. */
+ls_status ls_report_section_status(const ls_report *report, const ls_report_options *options);
+
 #ifdef __cplusplus
 }
 #endif

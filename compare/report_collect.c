@@ -413,6 +413,10 @@ ls_status ls_report_status(const ls_report *report, const ls_report_options *opt
   return status;
 }
 
+ls_status ls_report_section_status(const ls_report *report, const ls_report_options *options) {
+  return report->n_files > 0 ? report_judge(&report->file[report->n_files - 1], options).status : LS_DIVERGED;
+}
+
 /* ---- findings ---- */
 
 static const report_entry *other_mode(const report_file *file, const report_entry *e) {

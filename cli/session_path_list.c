@@ -1,7 +1,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "path_list.h"
+#include "session_path_list.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "../plugin/ls_child.h"
-#include "cli.h"
 
-void ls_path_list_init(ls_path_list *list) {
+void ls_path_list_init(ls_path_list *list, volatile sig_atomic_t *interrupted) {
   memset(list, 0, sizeof *list);
+  list->interrupted = interrupted;
   list->timeout = LS_DEFAULT_TIMEOUT;
   list->path[list->n++] = &ls_path_ref;
 }
@@ -24,10 +24,9 @@ void ls_path_list_free(ls_path_list *list) {
   list->n_owned = 0;
 }
 
-static ls_status check_room(const ls_path_list *list, const char *option) {
+static ls_status check_room(const ls_path_list *list, const char *option, ls_error *err) {
   if (list->n < LS_MAX_PATHS) return LS_OK;
-  fprintf(stderr, "lockstep: %s: more than %d paths beside the reference\n", option, LS_MAX_PATHS - 1);
-  return LS_USAGE;
+  return ls_fail(err, LS_USAGE, "%s: more than %d paths beside the reference", option, LS_MAX_PATHS - 1);
 }
 
 static bool is_taken(const ls_path_list *list, const char *name) {
@@ -55,95 +54,71 @@ static void name_path(char name[24], const ls_path_list *list, const char *file,
 }
 
 static ls_status add_child(ls_path_list *list, const char *option, const char *program, const char *target, const char *label,
-                           const char *name) {
-  ls_error err = {LS_OK, ""};
+                           const char *name, ls_error *err) {
+  ls_error why = {LS_OK, ""};
   const ls_child_options options = {.program = program,
                                     .target = target,
                                     .label = label,
                                     .name = name,
                                     .timeout = list->timeout,
                                     .memory_mib = list->memory_mib,
-                                    .interrupted = &ls_interrupted};
-  LS_TRY(check_room(list, option));
-  const ls_status status = ls_child_path_new(&list->owned[list->n_owned], &options, &err);
-  if (status != LS_OK) {
-    fprintf(stderr, "lockstep: %s %s\n", option, err.text);
-    return status;
-  }
+                                    .interrupted = list->interrupted};
+  LS_TRY(check_room(list, option, err));
+  const ls_status status = ls_child_path_new(&list->owned[list->n_owned], &options, &why);
+  if (status != LS_OK) return ls_fail(err, status, "%s %s", option, why.text);
   list->path[list->n++] = list->owned[list->n_owned++];
   return LS_OK;
 }
 
-static ls_status own_program(char program[PATH_MAX], const char *option) {
-  const ssize_t n = readlink("/proc/self/exe", program, PATH_MAX - 1);
-  if (n <= 0) {
-    fprintf(stderr, "lockstep: %s: cannot find the program itself (/proc/self/exe) to start a child process of\n", option);
-    return LS_INTERNAL;
+static ls_status own_program(char program[PATH_MAX], const ls_path_list *list, const char *option, ls_error *err) {
+  if (list->program != NULL) {
+    if ((size_t)snprintf(program, PATH_MAX, "%s", list->program) < PATH_MAX) return LS_OK;
+    return ls_fail(err, LS_USAGE, "%s: a file name of more than %d characters", option, PATH_MAX - 1);
   }
+  const ssize_t n = readlink("/proc/self/exe", program, PATH_MAX - 1);
+  if (n <= 0) return ls_fail(err, LS_INTERNAL, "%s: cannot find the program itself (/proc/self/exe) to start a child process of", option);
   program[n] = '\0';
   return LS_OK;
 }
 
-static ls_status add_library(ls_path_list *list, const char *option, const char *file) {
+static ls_status add_library(ls_path_list *list, const char *option, const char *file, ls_error *err) {
   char program[PATH_MAX], target[PATH_MAX], name[24];
-  LS_TRY(own_program(program, option));
-  if ((size_t)snprintf(target, sizeof target, "%s%s", strchr(file, '/') != NULL ? "" : "./", file) >= sizeof target) {
-    fprintf(stderr, "lockstep: %s: a file name of more than %d characters\n", option, PATH_MAX - 3);
-    return LS_USAGE;
-  }
+  LS_TRY(own_program(program, list, option, err));
+  if ((size_t)snprintf(target, sizeof target, "%s%s", strchr(file, '/') != NULL ? "" : "./", file) >= sizeof target)
+    return ls_fail(err, LS_USAGE, "%s: a file name of more than %d characters", option, PATH_MAX - 3);
   name_path(name, list, file, NULL);
   const char *base = strrchr(target, '/') + 1;
-  return add_child(list, option, program, target, *base != '\0' ? base : target, name);
+  return add_child(list, option, program, target, *base != '\0' ? base : target, name, err);
 }
 
-static ls_status add_other_build(ls_path_list *list, const char *option, const char *names, size_t program_length) {
+static ls_status add_other_build(ls_path_list *list, const char *option, const char *names, size_t program_length, ls_error *err) {
   char program[PATH_MAX], name[24];
   const char *of = names + program_length + 1;
-  if (program_length >= sizeof program) {
-    fprintf(stderr, "lockstep: %s: a file name of more than %d characters\n", option, PATH_MAX - 1);
-    return LS_USAGE;
-  }
+  if (program_length >= sizeof program) return ls_fail(err, LS_USAGE, "%s: a file name of more than %d characters", option, PATH_MAX - 1);
   snprintf(program, sizeof program, "%.*s", (int)program_length, names);
-  if (access(program, X_OK) != 0) {
-    fprintf(stderr, "lockstep: %s %s: %s is no program that can be run\n", option, names, program);
-    return LS_UNAVAILABLE;
-  }
+  if (access(program, X_OK) != 0) return ls_fail(err, LS_UNAVAILABLE, "%s %s: %s is no program that can be run", option, names, program);
   name_path(name, list, program, of);
-  return add_child(list, option, program, of, names, name);
+  return add_child(list, option, program, of, names, name, err);
 }
 
-ls_status ls_cli_path(const char *name, const ls_path **path, ls_error *err) {
-  ls_error why = {LS_OK, ""};
-  if (strcmp(name, "auto") == 0) name = ls_path_find("cuda") != NULL && ls_path_available("cuda", NULL) == LS_OK ? "cuda" : "emu";
-  *path = &ls_path_ref;
-  if (strcmp(name, "ref") == 0) return LS_OK;
-  *path = ls_path_find(name);
-  if (*path == NULL) return ls_fail(err, LS_UNAVAILABLE, "%s: this build holds no such path (built without nvcc)", name);
-  if (ls_path_available(name, &why) == LS_OK) return LS_OK;
-  return ls_fail(err, LS_UNAVAILABLE, "%s: %s", name, why.text);
-}
-
-static ls_status add_own(ls_path_list *list, const char *option, const char *name) {
+static ls_status add_own(ls_path_list *list, const char *option, const char *name, ls_error *err) {
   ls_error why = {LS_OK, ""};
   const ls_path *path = NULL;
   for (int i = 0; i < list->n; i++)
     if (strcmp(list->path[i]->name, name) == 0) return LS_OK;
   if (list->isolate && ls_path_find(name) != NULL) { /* the child looks for the device: this process must not */
     char program[PATH_MAX];
-    LS_TRY(own_program(program, option));
-    return add_child(list, option, program, name, name, name);
+    LS_TRY(own_program(program, list, option, err));
+    return add_child(list, option, program, name, name, name, err);
   }
-  const ls_status status = ls_cli_path(name, &path, &why);
-  if (status != LS_OK) {
-    fprintf(stderr, "lockstep: %s %s\n", option, why.text);
-    return status;
-  }
-  LS_TRY(check_room(list, option));
+  const ls_status status = ls_own_path(name, &path, &why);
+  if (status != LS_OK) return ls_fail(err, status, "%s %s", option, why.text);
+  LS_TRY(check_room(list, option, err));
   list->path[list->n++] = path;
   return LS_OK;
 }
 
-static ls_status add_one(ls_path_list *list, const char *option, const char *names, const char *name) {
+static ls_status add_one(ls_path_list *list, const char *option, const char *names, const char *name, ls_error *err) {
   static const char *const own[] = {"ref", "cuda", "emu"};
   const size_t length = strlen(name);
   const char *colon = strrchr(name, ':');
@@ -153,27 +128,22 @@ static ls_status add_one(ls_path_list *list, const char *option, const char *nam
     name = ls_path_find("cuda") != NULL && ls_path_available("cuda", NULL) == LS_OK ? "cuda" : "emu";
   }
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-    if (strcmp(name, own[i]) == 0) return add_own(list, option, name);
+    if (strcmp(name, own[i]) == 0) return add_own(list, option, name, err);
     if (colon != NULL && colon != name && strcmp(colon + 1, own[i]) == 0)
-      return add_other_build(list, option, name, (size_t)(colon - name));
+      return add_other_build(list, option, name, (size_t)(colon - name), err);
   }
-  if (strchr(name, '/') != NULL || (length > 3 && strcmp(name + length - 3, ".so") == 0)) return add_library(list, option, name);
-  fprintf(
-      stderr,
-      "lockstep: %s: expected ref, cuda, emu, auto, a library (./libmine.so) or another build's path (FOLDER/lockstep:emu), found '%s'\n",
-      option, name);
-  return LS_USAGE;
+  if (strchr(name, '/') != NULL || (length > 3 && strcmp(name + length - 3, ".so") == 0)) return add_library(list, option, name, err);
+  return ls_fail(err, LS_USAGE,
+                 "%s: expected ref, cuda, emu, auto, a library (./libmine.so) or another build's path (FOLDER/lockstep:emu), found '%s'",
+                 option, name);
 }
 
-ls_status ls_path_list_add(ls_path_list *list, const char *option, const char *names) {
+ls_status ls_path_list_add(ls_path_list *list, const char *option, const char *names, ls_error *err) {
   char *copy = strdup(names);
-  if (copy == NULL) {
-    fprintf(stderr, "lockstep: %s: out of memory\n", option);
-    return LS_INTERNAL;
-  }
+  if (copy == NULL) return ls_fail(err, LS_INTERNAL, "%s: out of memory", option);
   ls_status status = LS_OK;
   char *rest = copy;
-  for (char *name; status == LS_OK && (name = strsep(&rest, ",")) != NULL;) status = add_one(list, option, names, name);
+  for (char *name; status == LS_OK && (name = strsep(&rest, ",")) != NULL;) status = add_one(list, option, names, name, err);
   free(copy);
   return status;
 }
