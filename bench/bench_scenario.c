@@ -207,14 +207,14 @@ static ls_status put_context_write(making *m, const bench_scenario *s) {
   return put_step(m, &write, NULL, 0);
 }
 
-/* A decode starts from rings and caches that hold everything before its position. */
-static ls_status put_state(making *m, int64_t position) {
+/* Rings, and caches of `rows` rows, published, that a step starts from: a decode's hold everything before its position. */
+static ls_status put_state(making *m, int64_t position, int64_t rows) {
   ls_spec_list specs = {NULL, 0, 0};
   const bool compressed = m->config.attn.compress_ratio[0] > 0;
   ls_status status = m->config.layer->state_specs(&m->config, &specs, m->err);
   for (int i = 0; i < specs.n && status == LS_OK; i++) {
     ls_tensor_spec *spec = &specs.spec[i];
-    if (spec->partial) spec->dim[0] = position / m->config.attn.compress_ratio[0];
+    if (spec->partial) spec->dim[0] = rows;
     status = put(m, "/state", spec->name, (spec->dtypes >> LS_BF16 & 1u) != 0 ? LS_BF16 : LS_F32, spec->ndim, spec->dim, unit_width, 0);
   }
   ls_spec_free(&specs);
@@ -224,12 +224,19 @@ static ls_status put_state(making *m, int64_t position) {
   return ls_fixture_write_int(m->writer, "/state", "index_source", compressed ? 0 : -1, m->err);
 }
 
+/* The layers in order, the timed one last. */
 static ls_status put_forward(making *m, const bench_scenario *s) {
-  const int64_t start = attn_start(s), rows = s->operation == BENCH_PREFILL ? s->size : 1;
-  if (start > 0) LS_TRY(put_state(m, start));
-  for (int64_t l = 0; l < m->config.attn.n_layers; l++) {
+  const ls_attn_config *a = &m->config.attn;
+  const int64_t start = attn_start(s), ratio = a->compress_ratio[0];
+  /* Whoever selects for itself reads nothing but caches from the source before it: in a prefill the state holds these, and the source's own
+   * step, which would be verified for as long as the timed one, has one row. */
+  const bool caches = s->operation == BENCH_PREFILL && s->role == BENCH_INDEX1;
+  if (start > 0) LS_TRY(put_state(m, start, ratio > 0 ? start / ratio : 0));
+  if (caches) LS_TRY(put_state(m, 0, s->size / ratio));
+  for (int64_t l = 0; l < a->n_layers; l++) {
+    const int64_t rows = s->operation == BENCH_PREFILL && (!caches || l + 1 == a->n_layers) ? s->size : 1;
     ls_step step = {.number = l, .op = LS_OP_FORWARD, .layer = l, .start_pos = start, .rows = rows, .cursor = -1};
-    LS_TRY(put_step(m, &step, "x", m->config.attn.dim));
+    LS_TRY(put_step(m, &step, "x", a->dim));
   }
   return LS_OK;
 }

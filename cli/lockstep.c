@@ -105,11 +105,19 @@ static void expect_room_for_blas(char **argv, bool multiplies) {
   munmap(room, mib << 20);
 }
 
+/* The same way to kernels that suit the processor, unless somebody chose. */
+static void expect_fast_blas(char **argv) {
+  const char *core = ls_gemm_faster_core();
+  if (core != NULL && getenv("OPENBLAS_CORETYPE") == NULL && setenv("OPENBLAS_CORETYPE", core, 1) == 0) execvp(argv[0], argv);
+}
+
 static ls_status run_command(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   const bool judges = strcmp(command, "verify") == 0 || strcmp(command, "record") == 0 || strcmp(command, "diff") == 0 ||
                       strcmp(command, "bisect") == 0 || strcmp(command, "fuzz") == 0 || strcmp(command, "bench") == 0;
-  expect_room_for_blas(argv, judges || strcmp(command, "gen") == 0 || strcmp(command, "import") == 0);
+  const bool multiplies = judges || strcmp(command, "gen") == 0 || strcmp(command, "import") == 0;
+  expect_room_for_blas(argv, multiplies);
+  if (multiplies) expect_fast_blas(argv);
   if (strcmp(command, "verify") == 0) return ls_cmd_verify(argc - 1, argv + 1);
   if (strcmp(command, "record") == 0) return ls_cmd_record(argc - 1, argv + 1);
   if (strcmp(command, "diff") == 0) return ls_cmd_diff(argc - 1, argv + 1);

@@ -42,6 +42,18 @@ const char *ls_gemm_library(void) {
   return library;
 }
 
+const char *ls_gemm_faster_core_than(const char *core, bool has_avx2_and_fma) {
+  return has_avx2_and_fma && strcmp(core, "Prescott") == 0 ? "Haswell" : NULL;
+}
+
+const char *ls_gemm_faster_core(void) {
+#if defined(__x86_64__)
+  return ls_gemm_faster_core_than(openblas_get_corename(), __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+#else
+  return NULL;
+#endif
+}
+
 void ls_gemm_blas_block_f32(float *yt, const float *w, const float *x, int64_t k, int64_t ldw) {
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, P, H, (blasint)k, 1.0f, w, (blasint)ldw, x, (blasint)k, 0.0f, yt, H);
 }

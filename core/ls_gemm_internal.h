@@ -2,6 +2,7 @@
 #ifndef LS_GEMM_INTERNAL_H
 #define LS_GEMM_INTERNAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "ls_status.h"
@@ -24,6 +25,9 @@ void ls_gemm_blas_block_f64(double *yt, const double *w, const double *x, int64_
 
 /* The self-test for given block functions; ls_gemm_selftest runs it for the BLAS. */
 ls_status ls_gemm_selftest_blocks(ls_gemm_block_f32 *f32, ls_gemm_block_f64 *f64, int64_t k, ls_error *err);
+
+/* ls_gemm_faster_core for a library that chose `core`, on a processor that has or has not what Haswell's kernels need. */
+const char *ls_gemm_faster_core_than(const char *core, bool has_avx2_and_fma);
 
 #ifdef __cplusplus
 }

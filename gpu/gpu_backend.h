@@ -81,6 +81,10 @@ typedef struct lsg_gemm_s *lsg_gemm;
 lsg_status lsg_gemm_new(lsg_gemm *gemm);
 lsg_status lsg_gemm_run(lsg_gemm gemm, bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k,
                         int64_t ldy, int64_t ldx, int64_t ldw, lsg_stream stream);
+/* Products side by side in one call: group g of x's columns with group g of W's rows, dense. y [rows, groups * n], x [rows, groups * k],
+ * W [groups * n, k]. */
+lsg_status lsg_gemm_run_groups(lsg_gemm gemm, bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t groups,
+                               int64_t n, int64_t k, lsg_stream stream);
 void lsg_gemm_free(lsg_gemm gemm);
 
 /* emu only (no-op on cuda): seed of the random order in which fibers run between rendezvous points, 0: in order. */

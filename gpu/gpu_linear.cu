@@ -412,30 +412,44 @@ lsg_status ls_gpu_linear_grouped(bool bf16, uint16_t *y, const uint16_t *x, cons
     dense_out out = {y, groups * n};
     return own(out, x, w, shape_of(bf16, rows, groups, n, k), stream);
   }
-  lsg_status status = LSG_OK;
-  for (int64_t g = 0; g < groups && status == LSG_OK; g++)
-    status = lsg_gemm_run(gemm, bf16, y + g * n, x + g * k, w + g * n * k, rows, n, k, groups * n, groups * k, k, stream);
-  return status;
+  return lsg_gemm_run_groups(gemm, bf16, y, x, w, rows, groups, n, k, stream);
+}
+
+/* n: channels in all. */
+static parts_out parts_of(const ls_gpu_part *part, int parts, int64_t *n) {
+  parts_out out;
+  *n = 0;
+  for (int i = 0; i < LS_GPU_MOST_PARTS; i++) {
+    *n += i < parts ? part[i].n : 0;
+    out.y[i] = part[i < parts ? i : parts - 1].y;
+    out.n[i] = part[i < parts ? i : parts - 1].n;
+    out.end[i] = *n;
+  }
+  return out;
+}
+
+/* Whether parts of many rows go in one launch of ours, which is faster than a call of the library a part: runs of eight channels must lie
+ * in one part. */
+static bool together(const ls_gpu_part *part, int parts, int64_t rows, int64_t n, int64_t k) {
+  bool in_one_part = true;
+  for (int i = 0; i < parts; i++) in_one_part = in_one_part && part[i].n % 8 == 0;
+  return (parts > 1 || part->same_bits) && in_one_part && ls_gpu_linear_kind(rows, n, k) == LS_GPU_LINEAR_LIBRARY;
 }
 
 lsg_status ls_gpu_linear_parts(bool bf16, const ls_gpu_part *part, int parts, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t k,
                                lsg_gemm gemm, lsg_stream stream) {
-  if (rows > LS_GPU_STREAM_ROWS || parts < 1 || parts > LS_GPU_MOST_PARTS) {
-    lsg_status status = parts < 1 ? LSG_FAILED : LSG_OK;
-    for (int i = 0; i < parts && status == LSG_OK; w += part[i++].n * k)
-      status = part[i].same_bits ? ls_gpu_linear(bf16, part[i].y, x, w, rows, part[i].n, k, gemm, stream)
-                                 : ls_gpu_linear_grouped(bf16, part[i].y, x, w, rows, 1, part[i].n, k, gemm, stream);
-    return status;
+  int64_t n;
+  lsg_status status = LSG_OK;
+  if (parts < 1) return LSG_FAILED;
+  if (parts <= LS_GPU_MOST_PARTS) {
+    const parts_out out = parts_of(part, parts, &n);
+    if (rows <= LS_GPU_STREAM_ROWS) return own(out, x, w, shape_of(bf16, rows, 1, n, k), stream);
+    if (together(part, parts, rows, n, k) && hopper(&status, bf16, out, x, w, rows, n, k, gemm, stream)) return status;
   }
-  parts_out out;
-  int64_t n = 0;
-  for (int i = 0; i < LS_GPU_MOST_PARTS; i++) {
-    n += i < parts ? part[i].n : 0;
-    out.y[i] = part[i < parts ? i : parts - 1].y;
-    out.n[i] = part[i < parts ? i : parts - 1].n;
-    out.end[i] = n;
-  }
-  return own(out, x, w, shape_of(bf16, rows, 1, n, k), stream);
+  for (int i = 0; i < parts && status == LSG_OK; w += part[i++].n * k)
+    status = part[i].same_bits ? ls_gpu_linear(bf16, part[i].y, x, w, rows, part[i].n, k, gemm, stream)
+                               : ls_gpu_linear_grouped(bf16, part[i].y, x, w, rows, 1, part[i].n, k, gemm, stream);
+  return status;
 }
 
 lsg_status ls_gpu_linear_to_ring(bool bf16, const ls_gpu_ring *ring, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t k,

@@ -7,7 +7,7 @@
  *            with itself.
  *   LIBRARY  the rest: lsg_gemm (cuBLASLt on cuda, ls_gemm on emu). Its place is taken, on compute capability 9.0, by
  *            cuda/hopper_linear.cu, where that can (hopper_linear_takes) and a row's bits count: in ls_gpu_linear, in parts that say
- *            so, and into rings. Grouped products stay with the library, which need not keep an order and is faster.
+ *            so, into rings, and for several products of one x. Others stay with the library, which need not keep an order and is faster.
  *
  * All but the library add in one order, so a row of y has the same bits whatever the number of rows computed with it and its index among
  * them (layers.md, "row-count invariance"): a column of the tensor core's product does not depend on the columns beside it, and one step of
@@ -46,7 +46,8 @@ lsg_status ls_gpu_linear_grouped(bool bf16, uint16_t *y, const uint16_t *x, cons
                                  int64_t k, lsg_gemm gemm, lsg_stream stream);
 
 /* Several projections of one x, W [sum of n, k] one below the other, each into memory of its own, part[i].y [rows, part[i].n]. Up to
- * LS_GPU_STREAM_ROWS rows one launch, above one a part; the bits are those of ls_gpu_linear on each part alone. */
+ * LS_GPU_STREAM_ROWS rows one launch, and above where the whole is of the kind LIBRARY and something of ours takes its place; else one a
+ * part. In one launch, and of parts that say so, the bits are those of ls_gpu_linear on each part alone. */
 enum { LS_GPU_MOST_PARTS = 4 };
 typedef struct {
   uint16_t *y;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../core/ls_gemm.h"
+#include "../core/ls_parallel.h"
 #include "../core/ls_shortage.h"
 #include "bound_common.h"
 #include "bound_grid.h"
@@ -214,15 +215,43 @@ typedef struct {
   bool latents; /* at the group positions, else at start_pos + row */
 } rope_shape;
 
+typedef struct {
+  const rope_shape *shape;
+  const ls_attn_plan *plan;
+  const ls_stage_values *x;
+  const float *freq;
+  double *turn; /* [rows, 2 * half] */
+  int64_t half;
+  float *bound;
+} rope_work;
+
+static void rope_row(void *arg, int64_t row) {
+  const rope_work *w = arg;
+  const rope_shape *r = w->shape;
+  const int64_t half = w->half, still = r->width - 2 * half; /* elements that do not turn */
+  double *turn = w->turn + row * 2 * half;
+  ls_bound_rope_turn(turn, w->freq, half, r->latents ? ls_attn_group_position(w->plan, row) : w->plan->start_pos + row);
+  for (int64_t h = 0; h < r->heads; h++) {
+    const int64_t at = (row * r->heads + h) * r->width;
+    float *y = w->bound + at;
+    const double *v = w->x->value + at, *t = w->x->total + at;
+    for (int64_t i = 0; i < still; i++) y[i] = (float)t[i];
+    for (int64_t i = 0; i < half; i++) {
+      const int64_t a = still + 2 * i, b = a + 1;
+      ls_bound_rope_pair(y + a, y + b, v[a], v[b], t[a], t[b], turn[i], turn[half + i]);
+    }
+  }
+}
+
 static ls_status rope_stage(const ls_bound_args *args, ls_trace *bounds, const rope_shape *r, ls_error *err) {
   if (r->rows == 0) return LS_OK;
   const ls_attn_config *c = &args->config->attn;
   const ls_attn_plan p = plan_of(args);
-  const int64_t half = c->rope_head_dim / 2, still = r->width - c->rope_head_dim; /* elements that do not turn */
+  const int64_t half = c->rope_head_dim / 2;
   ls_status status = LS_OK;
   ls_stage_values x = {0};
   float *freq = ls_shortage_unless(malloc((size_t)half * sizeof *freq + 1));
-  double *turn = ls_shortage_unless(malloc((size_t)(2 * half) * sizeof *turn + 1));
+  double *turn = ls_shortage_unless(malloc((size_t)(r->rows * 2 * half) * sizeof *turn + 1));
   ls_tensor bound;
   if (!freq || !turn) {
     status = ls_fail(err, LS_INTERNAL, "bound: out of memory");
@@ -231,19 +260,8 @@ static ls_status rope_stage(const ls_bound_args *args, ls_trace *bounds, const r
   LS_TRY_OUT(ls_stage_values_read(&x, args, bounds, r->input, r->rows * r->heads * r->width, err));
   LS_TRY_OUT(add_bound(bounds, r->stage, r->rows, r->heads * r->width, &bound, err));
   ls_bound_attn_freq(freq, c, p.ratio > 0);
-  for (int64_t row = 0; row < r->rows; row++) {
-    ls_bound_rope_turn(turn, freq, half, r->latents ? ls_attn_group_position(&p, row) : p.start_pos + row);
-    for (int64_t h = 0; h < r->heads; h++) {
-      const int64_t at = (row * r->heads + h) * r->width;
-      float *y = (float *)bound.data + at;
-      const double *v = x.value + at, *t = x.total + at;
-      for (int64_t i = 0; i < still; i++) y[i] = (float)t[i];
-      for (int64_t i = 0; i < half; i++) {
-        const int64_t a = still + 2 * i, b = a + 1;
-        ls_bound_rope_pair(y + a, y + b, v[a], v[b], t[a], t[b], turn[i], turn[half + i]);
-      }
-    }
-  }
+  ls_parallel_for(r->rows, rope_row,
+                  &(rope_work){.shape = r, .plan = &p, .x = &x, .freq = freq, .turn = turn, .half = half, .bound = bound.data});
 out:
   free(x.value);
   free(freq);

@@ -14,7 +14,7 @@ typedef struct {
   const ls_bound_rows *a, *b;
   const ls_tensor *idx;
   const double *sink;
-  int64_t heads, width, entries;
+  int64_t queries, heads, width, entries;
   bool carried;
   atomic_bool out_of_memory, out_of_range;
 } sparse_work;
@@ -139,39 +139,42 @@ static double element_bound(const scratch *s, head_off off, int64_t i, int64_t c
   return (1 + 0x1p-5) * (moved <= farthest ? moved : farthest) + rounding + ((double)n + 16) * LS_UNIT * magnitude;
 }
 
-static void sparse_query(void *arg, int64_t t) {
-  sparse_work *g = arg;
-  const int64_t heads = g->heads, width = g->width;
-  float *bound = g->bound + t * heads * width, *block = NULL;
-  scratch s;
-  if (scratch_new(&s, &block, heads, width, g->entries) != LS_OK) {
-    atomic_store(&g->out_of_memory, true);
-    return;
-  }
-  const int64_t n = gather(g, &s, t);
+static void sparse_query(sparse_work *g, scratch *s, head_off *off, int64_t t) {
+  const int64_t heads = g->heads, width = g->width, n = gather(g, s, t);
+  float *bound = g->bound + t * heads * width;
   if (n < 0) atomic_store(&g->out_of_range, true);
   if (n <= 0) {
     for (int64_t i = 0; i < heads * width; i++) bound[i] = 0;
-    free(block);
     return;
   }
-  scores(g, &s, t, n);
-  head_off *off = ls_shortage_unless(malloc((size_t)heads * sizeof *off));
-  if (!off) {
-    atomic_store(&g->out_of_memory, true);
-    free(block);
-    return;
-  }
-  for (int64_t h = 0; h < heads; h++) off[h] = softmax(g, &s, h, n);
-  ls_gemm_f32(s.y, s.p, s.row_t, heads, width, n, width, n, n);
-  ls_gemm_f32(s.sums, s.p_off, s.abs_t, 2 * heads, width, n, width, n, n);
-  ls_gemm_f32(s.squares, s.p_square, s.square_t, heads, width, n, width, n, n);
-  if (g->carried) ls_gemm_f32(s.by_rows, s.p, s.off_t, heads, width, n, width, n, n);
+  scores(g, s, t, n);
+  for (int64_t h = 0; h < heads; h++) off[h] = softmax(g, s, h, n);
+  ls_gemm_f32(s->y, s->p, s->row_t, heads, width, n, width, n, n);
+  ls_gemm_f32(s->sums, s->p_off, s->abs_t, 2 * heads, width, n, width, n, n);
+  ls_gemm_f32(s->squares, s->p_square, s->square_t, heads, width, n, width, n, n);
+  if (g->carried) ls_gemm_f32(s->by_rows, s->p, s->off_t, heads, width, n, width, n, n);
   for (int64_t h = 0; h < heads; h++) {
     for (int64_t c = 0; c < width; c++) {
       const int64_t i = h * width + c;
-      bound[i] = (float)element_bound(&s, off[h], i, c, (double)s.sums[i], (double)s.sums[heads * width + i], n, g->carried);
+      bound[i] = (float)element_bound(s, off[h], i, c, (double)s->sums[i], (double)s->sums[heads * width + i], n, g->carried);
     }
+  }
+}
+
+/* Queries that share scratch memory: 15 MB of it at the published shape, which would cost as long to have from the system, and to give
+ * back, as the bounds of a query take. */
+enum { PIECE_QUERIES = 16 };
+
+static void sparse_piece(void *arg, int64_t piece) {
+  sparse_work *g = arg;
+  const int64_t first = piece * PIECE_QUERIES, end = first + PIECE_QUERIES < g->queries ? first + PIECE_QUERIES : g->queries;
+  float *block = NULL;
+  scratch s;
+  head_off *off = ls_shortage_unless(malloc((size_t)g->heads * sizeof *off));
+  if (!off || scratch_new(&s, &block, g->heads, g->width, g->entries) != LS_OK) {
+    atomic_store(&g->out_of_memory, true);
+  } else {
+    for (int64_t t = first; t < end; t++) sparse_query(g, &s, off, t);
   }
   free(off);
   free(block);
@@ -185,11 +188,12 @@ ls_status ls_bound_sparse(const ls_tensor *bound, const ls_stage_values *q, cons
                    .b = b,
                    .idx = idx,
                    .sink = sink,
+                   .queries = bound->dim[0],
                    .heads = heads,
                    .width = a->width,
                    .entries = idx->dim[1],
                    .carried = q->carried || a->carried || b->carried};
-  ls_parallel_for(bound->dim[0], sparse_query, &g);
+  ls_parallel_for((g.queries + PIECE_QUERIES - 1) / PIECE_QUERIES, sparse_piece, &g);
   if (atomic_load(&g.out_of_memory)) return ls_fail(err, LS_INTERNAL, "bound: out of memory for the rows of a query");
   if (atomic_load(&g.out_of_range)) return ls_fail(err, LS_INTERNAL, "bound: idx: an entry is out of range");
   return LS_OK;

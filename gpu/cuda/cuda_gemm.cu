@@ -18,8 +18,8 @@ static const size_t workspace_bytes = (size_t)32 << 20;
 
 typedef struct {
   bool bf16;
-  int64_t rows, n, k, ldy, ldx, ldw;
-  uint32_t alignment; /* of all three addresses */
+  int64_t rows, groups, n, k, ldy, ldx, ldw; /* groups side by side, as gpu_backend.h lays them */
+  uint32_t alignment;                        /* of all three addresses, of every group */
   cublasLtMatrixLayout_t y, x, w;
   cublasLtMatmulAlgo_t algorithm;
   size_t workspace;
@@ -77,11 +77,25 @@ static void forget(kept_shape *s) {
   *s = {};
 }
 
+/* From one product of a group to that of the next, in elements. */
+static lsg_status set_groups(cublasLtMatrixLayout_t layout, int64_t groups, int64_t apart) {
+  const int32_t count = (int32_t)groups;
+  CUBLAS_TRY(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+  CUBLAS_TRY(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &apart, sizeof apart));
+  return LSG_OK;
+}
+
 static lsg_status choose(lsg_gemm g, kept_shape *s) {
   const cudaDataType type = s->bf16 ? CUDA_R_16BF : CUDA_R_16F;
   CUBLAS_TRY(cublasLtMatrixLayoutCreate(&s->w, type, (uint64_t)s->k, (uint64_t)s->n, s->ldw));
   CUBLAS_TRY(cublasLtMatrixLayoutCreate(&s->x, type, (uint64_t)s->k, (uint64_t)s->rows, s->ldx));
   CUBLAS_TRY(cublasLtMatrixLayoutCreate(&s->y, type, (uint64_t)s->n, (uint64_t)s->rows, s->ldy));
+  if (s->groups > 1) {
+    lsg_status status = set_groups(s->w, s->groups, s->n * s->ldw);
+    if (status == LSG_OK) status = set_groups(s->x, s->groups, s->k);
+    if (status == LSG_OK) status = set_groups(s->y, s->groups, s->n);
+    if (status != LSG_OK) return status;
+  }
   /* the library would take 256 bytes for granted, and fail on a row inside a buffer */
   for (auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
@@ -96,22 +110,23 @@ static lsg_status choose(lsg_gemm g, kept_shape *s) {
   return LSG_OK;
 }
 
-lsg_status lsg_gemm_run(lsg_gemm gemm, bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k,
-                        int64_t ldy, int64_t ldx, int64_t ldw, lsg_stream stream) {
+static lsg_status run(lsg_gemm gemm, bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t groups, int64_t n,
+                      int64_t k, int64_t ldy, int64_t ldx, int64_t ldw, lsg_stream stream) {
   kept_shape *shape = nullptr;
-  const uintptr_t bits = (uintptr_t)y | (uintptr_t)x | (uintptr_t)w | 256;
+  const uintptr_t steps = groups > 1 ? (uintptr_t)(n | k | n * ldw) * sizeof(uint16_t) : 0;
+  const uintptr_t bits = (uintptr_t)y | (uintptr_t)x | (uintptr_t)w | steps | 256;
   const uint32_t alignment = (uint32_t)(bits & (~bits + 1));
   for (int i = 0; i < gemm->n_kept && shape == nullptr; i++) {
     kept_shape *s = &gemm->kept[i];
-    if (s->bf16 == bf16 && s->rows == rows && s->n == n && s->k == k && s->ldy == ldy && s->ldx == ldx && s->ldw == ldw &&
-        s->alignment == alignment)
+    if (s->bf16 == bf16 && s->rows == rows && s->groups == groups && s->n == n && s->k == k && s->ldy == ldy && s->ldx == ldx &&
+        s->ldw == ldw && s->alignment == alignment)
       shape = s;
   }
   if (shape == nullptr) {
     shape = &gemm->kept[gemm->next];
     forget(shape);
     shape->bf16 = bf16;
-    shape->rows = rows, shape->n = n, shape->k = k;
+    shape->rows = rows, shape->groups = groups, shape->n = n, shape->k = k;
     shape->alignment = alignment;
     shape->ldy = ldy, shape->ldx = ldx, shape->ldw = ldw;
     lsg_status status = choose(gemm, shape);
@@ -126,6 +141,16 @@ lsg_status lsg_gemm_run(lsg_gemm gemm, bool bf16, uint16_t *y, const uint16_t *x
   CUBLAS_TRY(cublasLtMatmul(gemm->handle, gemm->product, &one, w, shape->w, x, shape->x, &zero, y, shape->y, y, shape->y, &shape->algorithm,
                             gemm->workspace, shape->workspace, static_cast<cudaStream_t>(cuda_stream_of(stream))));
   return LSG_OK;
+}
+
+lsg_status lsg_gemm_run(lsg_gemm gemm, bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n, int64_t k,
+                        int64_t ldy, int64_t ldx, int64_t ldw, lsg_stream stream) {
+  return run(gemm, bf16, y, x, w, rows, 1, n, k, ldy, ldx, ldw, stream);
+}
+
+lsg_status lsg_gemm_run_groups(lsg_gemm gemm, bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t groups,
+                               int64_t n, int64_t k, lsg_stream stream) {
+  return run(gemm, bf16, y, x, w, rows, groups, n, k, groups * n, groups * k, k, stream);
 }
 
 void lsg_gemm_free(lsg_gemm gemm) {

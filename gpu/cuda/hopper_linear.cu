@@ -566,6 +566,8 @@ void hopper_workspace_free(hopper_workspace *workspace) {
 
 template lsg_status hopper_linear(const hopper_workspace *, const dense_out &, const uint16_t *, const uint16_t *, const hopper_shape &,
                                   lsg_stream);
+template lsg_status hopper_linear(const hopper_workspace *, const parts_out &, const uint16_t *, const uint16_t *, const hopper_shape &,
+                                  lsg_stream);
 template lsg_status hopper_linear(const hopper_workspace *, const ls_gpu_ring &, const uint16_t *, const uint16_t *, const hopper_shape &,
                                   lsg_stream);
 

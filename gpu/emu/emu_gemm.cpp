@@ -114,6 +114,14 @@ lsg_status lsg_gemm_run(lsg_gemm gemm, bool bf16, uint16_t *y, const uint16_t *x
   return status == LSG_OK ? emu_enqueue(stream, std::move(op)) : status;
 }
 
+lsg_status lsg_gemm_run_groups(lsg_gemm gemm, bool bf16, uint16_t *y, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t groups,
+                               int64_t n, int64_t k, lsg_stream stream) {
+  lsg_status status = LSG_OK;
+  for (int64_t g = 0; g < groups && status == LSG_OK; g++)
+    status = lsg_gemm_run(gemm, bf16, y + g * n, x + g * k, w + g * n * k, rows, n, k, groups * n, groups * k, k, stream);
+  return status;
+}
+
 void lsg_gemm_free(lsg_gemm gemm) { delete gemm; }
 
 }  // namespace LSG_NS

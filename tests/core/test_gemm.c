@@ -235,6 +235,13 @@ Test(gemm, a_selftest_of_nothing_is_an_error) { cr_assert_eq(ls_gemm_selftest(0,
 
 /* ---- other core types ---- */
 
+Test(gemm, a_processor_that_the_library_does_not_know_gets_kernels_that_suit_it) {
+  cr_assert_str_eq(ls_gemm_faster_core_than("Prescott", true), "Haswell");
+  cr_assert_eq(ls_gemm_faster_core_than("Prescott", false), NULL);
+  cr_assert_eq(ls_gemm_faster_core_than("Zen", true), NULL);
+  cr_assert_eq(ls_gemm_faster_core_than("SkylakeX", true), NULL);
+}
+
 static void under_coretype(const char *core, bool measured) {
   char command[512], line[512] = "";
   snprintf(command, sizeof command, "OPENBLAS_CORETYPE=%s '%s/gemm_under_coretype'", core, LS_BINARY_DIR);

@@ -161,6 +161,28 @@ Test(emu_stream, the_large_product_is_x_times_w_transposed_rounded_once) {
   lsg_gemm_free(gemm);
 }
 
+Test(emu_stream, products_side_by_side_are_each_of_its_own_columns) {
+  test_stream s;
+  lsg_gemm gemm = nullptr;
+  EXPECT_OK(lsg_gemm_new(&gemm));
+  const int64_t rows = 5, groups = 3, n = 7, k = 11;
+  auto value = [](uint64_t seed, int64_t i) { return (float)(int)(ls_splitmix64_at(seed, (uint64_t)i) % 15) - 7; }; /* exact */
+  std::vector<uint16_t> x((size_t)(rows * groups * k)), w((size_t)(groups * n * k));
+  for (size_t i = 0; i < x.size(); i++) x[i] = ls_f32_to_bf16(value(3, (int64_t)i));
+  for (size_t i = 0; i < w.size(); i++) w[i] = ls_f32_to_bf16(value(4, (int64_t)i));
+  test_buffer<uint16_t> dx(s, x, "x"), dw(s, w, "w"), dy(s, (size_t)(rows * groups * n), "y");
+  EXPECT_OK(lsg_gemm_run_groups(gemm, true, dy.p, dx.p, dw.p, rows, groups, n, k, s));
+  EXPECT_OK(lsg_sync(s));
+  const std::vector<uint16_t> y = dy.get();
+  for (int64_t i = 0; i < rows * groups * n; i++) {
+    const int64_t row = i / (groups * n), channel = i % (groups * n), group = channel / n;
+    float sum = 0;
+    for (int64_t j = 0; j < k; j++) sum += value(3, (row * groups + group) * k + j) * value(4, channel * k + j);
+    cr_assert(y[(size_t)i] == ls_f32_to_bf16(sum), "row %d, channel %d", (int)row, (int)channel);
+  }
+  lsg_gemm_free(gemm);
+}
+
 Test(emu_stream, marks_measure_forward) {
   test_stream s;
   lsg_mark from = nullptr, to = nullptr;

@@ -92,6 +92,40 @@ static bool check(bool bf16, int64_t rows, int64_t n, int64_t k, int64_t kv_dim,
   return wrong == 0 && wrong_slots == 0;
 }
 
+/* Several products of one x in one launch, against each alone: every part's bits, and not a byte past its end. */
+static bool check_parts(bool bf16, int64_t rows, int64_t k, const std::vector<int64_t> &n, lsg_gemm gemm, lsg_stream stream) {
+  const size_t bytes = sizeof(uint16_t);
+  int64_t all = 0, wrong = 0;
+  for (int64_t channels : n) all += channels;
+  const std::vector<uint16_t> hx = values(bf16, (size_t)(rows * k), 3), hw = values(bf16, (size_t)(all * k), 4);
+  const size_t gap = 64; /* between the parts */
+  buffer x(hx.size(), "x"), w(hw.size(), "w"), together((size_t)(rows * all) + gap * n.size(), "together"), alone(together.count, "alone");
+  need(lsg_upload(x.data, hx.data(), hx.size() * bytes, stream));
+  need(lsg_upload(w.data, hw.data(), hw.size() * bytes, stream));
+  need(lsg_fill(together.data, 0xFF, together.count * bytes, stream));
+  need(lsg_fill(alone.data, 0xFF, alone.count * bytes, stream));
+  std::vector<ls_gpu_part> part;
+  size_t at = 0;
+  int64_t channel = 0;
+  for (int64_t channels : n) {
+    part.push_back({together.data + at, channels, part.empty()});
+    for (int64_t first = 0; first < rows; first += LS_GPU_STREAM_ROWS) {
+      const int64_t now = rows - first < LS_GPU_STREAM_ROWS ? rows - first : (int64_t)LS_GPU_STREAM_ROWS;
+      need(ls_gpu_linear(bf16, alone.data + at + first * channels, x.data + first * k, w.data + channel * k, now, channels, k, gemm,
+                         stream));
+    }
+    at += (size_t)(rows * channels) + gap, channel += channels;
+  }
+  need(ls_gpu_linear_parts(bf16, part.data(), (int)part.size(), x.data, w.data, rows, k, gemm, stream));
+  std::vector<uint16_t> found(together.count), expected(alone.count);
+  need(lsg_download(found.data(), together.data, together.count * bytes, stream));
+  need(lsg_download(expected.data(), alone.data, alone.count * bytes, stream));
+  wrong = differing(found, expected);
+  printf("cuda_linear: %s %lld x %lld x %lld in %zu parts: %lld of %lld elements differ\n", bf16 ? "bf16" : "f16", (long long)rows,
+         (long long)all, (long long)k, n.size(), (long long)wrong, (long long)(rows * all));
+  return wrong == 0;
+}
+
 int main() {
   lsg_stream stream;
   lsg_gemm gemm;
@@ -112,6 +146,10 @@ int main() {
     same = check(bf16, 300, 520, 4608, 0, gemm, stream) && same;
     same = check(bf16, 2048, 512, 5120, 128, gemm, stream) && same;
     same = check(bf16, 700, 1288, 1000, 0, gemm, stream) && same;
+  }
+  for (bool bf16 : {true, false}) {
+    same = check_parts(bf16, 1000, 5120, {1280, 512, 32}, gemm, stream) && same;
+    same = check_parts(bf16, 131, 5120, {8, 520, 152, 1024}, gemm, stream) && same;
   }
   lsg_gemm_free(gemm);
   lsg_stream_free(stream);
