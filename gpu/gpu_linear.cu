@@ -7,11 +7,12 @@
  * linear_tile_kernel is the plain one: 64 x 64 x 32 tiles through shared memory, cp.async double buffering, ldmatrix, four warps. Two sums
  * an element: of the K range, and of the ranges before it.
  *
- * On compute capability 9.0 cuda/hopper_linear.cu takes the place of the library where it can. */
+ * On compute capability 9.0 cuda/hopper_stream.cu takes the place of the first where there are many channels, and cuda/hopper_linear.cu
+ * that of the library, where they can. */
 #include "gpu_linear_out.h"
 
 #if defined(__CUDACC__)
-#include "cuda/hopper_linear.h"
+#include "cuda/hopper_stream.h"
 #endif
 
 namespace LSG_NS {
@@ -376,10 +377,24 @@ static own_shape shape_of(bool bf16, int64_t rows, int64_t groups, int64_t n, in
 
 const char *ls_gpu_linear_variant(lsg_gemm gemm) {
 #if defined(__CUDACC__)
-  return hopper_workspace_of(gemm)->usable ? "wgmma products" : "";
+  return hopper_workspace_of(gemm)->usable ? "wgmma products, TMA for few rows" : "";
 #else
   (void)gemm;
   return "";
+#endif
+}
+
+/* linear_stream_kernel's place is taken, on compute capability 9.0, by one that TMA feeds, where a product has channels for the device. */
+template <class out_t>
+static bool hopper_few(lsg_status *status, bool bf16, const out_t &out, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t n,
+                       int64_t k, lsg_gemm gemm, lsg_stream stream) {
+#if defined(__CUDACC__)
+  if (!hopper_stream_takes(hopper_workspace_of(gemm), rows, n, k)) return false;
+  *status = hopper_stream(out, x, w, hopper_shape{bf16, rows, n, k, k}, stream);
+  return true;
+#else
+  (void)status, (void)bf16, (void)out, (void)x, (void)w, (void)rows, (void)n, (void)k, (void)gemm, (void)stream;
+  return false;
 #endif
 }
 
@@ -402,6 +417,7 @@ lsg_status ls_gpu_linear(bool bf16, uint16_t *y, const uint16_t *x, const uint16
                          lsg_stream stream) {
   lsg_status status = LSG_FAILED;
   const dense_out out = {y, n};
+  if (hopper_few(&status, bf16, out, x, w, rows, n, k, gemm, stream)) return status;
   if (ls_gpu_linear_kind(rows, n, k) == LS_GPU_LINEAR_LIBRARY && hopper(&status, bf16, out, x, w, rows, n, k, gemm, stream)) return status;
   return ls_gpu_linear_grouped(bf16, y, x, w, rows, 1, n, k, gemm, stream);
 }
@@ -455,8 +471,9 @@ lsg_status ls_gpu_linear_parts(bool bf16, const ls_gpu_part *part, int parts, co
 lsg_status ls_gpu_linear_to_ring(bool bf16, const ls_gpu_ring *ring, const uint16_t *x, const uint16_t *w, int64_t rows, int64_t k,
                                  uint16_t *workspace, lsg_gemm gemm, lsg_stream stream) {
   int64_t n = ring->layers * 2 * ring->kv_dim;
-  if (ls_gpu_linear_kind(rows, n, k) != LS_GPU_LINEAR_LIBRARY) return own(*ring, x, w, shape_of(bf16, rows, 1, n, k), stream);
   lsg_status status = LSG_FAILED;
+  if (hopper_few(&status, bf16, *ring, x, w, rows, n, k, gemm, stream)) return status;
+  if (ls_gpu_linear_kind(rows, n, k) != LS_GPU_LINEAR_LIBRARY) return own(*ring, x, w, shape_of(bf16, rows, 1, n, k), stream);
   if (ring->kv_dim % 8 == 0 && hopper(&status, bf16, *ring, x, w, rows, n, k, gemm, stream)) return status;
   status = lsg_gemm_run(gemm, bf16, workspace, x, w, rows, n, k, n, k, k, stream);
   if (status != LSG_OK) return status;

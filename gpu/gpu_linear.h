@@ -1,7 +1,8 @@
 /* gpu_linear: y = x . W^T, x [rows, k], W [n, k], in the activation type with float32 accumulation, rounded once.
  *
  * Which kernel runs is decided in one place, ls_gpu_linear_kind:
- *   STREAM   rows 1..16. Reads W once, straight into the tensor core's fragments.
+ *   STREAM   rows 1..16. Reads W once, straight into the tensor core's fragments. On compute capability 9.0 cuda/hopper_stream.cu in
+ *            its place, with the same bits, where that can (hopper_stream_takes): in ls_gpu_linear and into rings.
  *   TILE     more rows, up to LS_GPU_TILE_LIMIT multiply-adds. Shared-memory tiles. Beyond that size a library is faster on a GPU and the
  *            only affordable way in the emulator; below it both backends run our own code, so that emu does not only compare a library
  *            with itself.

@@ -20,10 +20,28 @@ typedef struct {
   float eps;
 } k_norm;
 
+/* A lane's weights, of both halves, where it holds its pairs: nothing writes them, so they are fetched before the wait. */
+template <int pairs>
+struct k_weights {
+  float low[pairs + 1], high[pairs + 1];
+};
+
+template <int pairs>
+LSG_DEVICE k_weights<pairs> k_weights_of(const k_norm &norm) {
+  k_weights<pairs> w;
+  LSG_UNROLL
+  for (int j = 0; j < pairs; j++) {
+    const int64_t i = j * 32 + lsg_lane();
+    w.low[j] = i < norm.half ? norm.weight[i] : 0.0f;
+    w.high[j] = i < norm.half ? norm.weight[i + norm.half] : 0.0f;
+  }
+  return w;
+}
+
 /* One head, k [2 * half], by a warp: RMSNorm, then pair i (elements i and i + half) turned by angle i. turn(i, j, &s, &c): sine and cosine
  * of angle i, the lane's j-th. pairs: that a lane has, held in registers, 0: any number, read a second time. */
 template <int type, int pairs, class turn_t>
-LSG_DEVICE void k_head(uint16_t *k, const k_norm &norm, turn_t turn) {
+LSG_DEVICE void k_head(uint16_t *k, const k_norm &norm, const k_weights<pairs> &weights, turn_t turn) {
   using A = lsg_act<type>;
   const int64_t half = norm.half;
   float low[pairs + 1], high[pairs + 1], sum = 0.0f;
@@ -44,19 +62,20 @@ LSG_DEVICE void k_head(uint16_t *k, const k_norm &norm, turn_t turn) {
     sum += b * b;
   }
   const float scale = lsg_div(1.0f, lsg_sqrt(lsg_div(lsg_warp_sum(sum), (float)(2 * half)) + norm.eps));
-  auto store = [&](int64_t i, int j, float x, float y) {
+  auto store = [&](int64_t i, int j, float x, float y, float w_low, float w_high) {
     float s, c;
     turn(i, j, &s, &c);
-    const float a = A::widen(A::round(x * scale * norm.weight[i])), b = A::widen(A::round(y * scale * norm.weight[i + half]));
+    const float a = A::widen(A::round(x * scale * w_low)), b = A::widen(A::round(y * scale * w_high));
     k[i] = A::round(a * c - b * s);
     k[i + half] = A::round(b * c + a * s);
   };
   LSG_UNROLL
   for (int j = 0; j < pairs; j++) {
     const int64_t i = j * 32 + lsg_lane();
-    if (i < half) store(i, j, low[j], high[j]);
+    if (i < half) store(i, j, low[j], high[j], weights.low[j], weights.high[j]);
   }
-  for (int64_t i = lsg_lane(); pairs == 0 && i < half; i += 32) store(i, 0, A::widen(k[i]), A::widen(k[i + half]));
+  for (int64_t i = lsg_lane(); pairs == 0 && i < half; i += 32)
+    store(i, 0, A::widen(k[i]), A::widen(k[i + half]), norm.weight[i], norm.weight[i + half]);
 }
 
 /* One warp a (layer, row, head). */
@@ -76,11 +95,12 @@ void k_norm_rope_kernel(ls_gpu_ring ring, const float *w, const float *freq, flo
     const int64_t i = j * 32 + lsg_lane();
     lsg_sincos(i < half ? position * freq[i] : 0.0f, &sine[j], &cosine[j]);
   }
+  const k_norm norm = {w + layer * head_dim, half, eps};
+  const k_weights<pairs> weights = k_weights_of<pairs>(norm);
   lsg_wait_before();
   lsg_let_next();
   if (!exists) return;
-  const k_norm norm = {w + layer * head_dim, half, eps};
-  k_head<type, pairs>(k, norm, [&](int64_t i, int j, float *s, float *c) {
+  k_head<type, pairs>(k, norm, weights, [&](int64_t i, int j, float *s, float *c) {
     if constexpr (pairs > 0)
       *s = sine[j], *c = cosine[j];
     else
@@ -102,7 +122,7 @@ void k_norm_rope_rows_kernel(ls_gpu_ring ring, const float *w, const float *freq
   lsg_barrier();
   for (int64_t task = lsg_warp(); task < ring.layers * heads; task += ROPE_WARPS) {
     const k_norm norm = {w + task / heads * head_dim, half, eps};
-    k_head<type, pairs>(ring_place(ring, ring.k, task / heads, slot, task % heads * head_dim), norm,
+    k_head<type, pairs>(ring_place(ring, ring.k, task / heads, slot, task % heads * head_dim), norm, k_weights_of<pairs>(norm),
                         [&](int64_t i, int, float *s, float *c) { *s = sine[i], *c = cosine[i]; });
   }
 }

@@ -16,6 +16,7 @@
 #include "cuda_internal.cuh"
 #include "hopper_linear.h"
 #include "hopper_registers.cuh"
+#include "hopper_tma.cuh"
 
 namespace LSG_NS {
 
@@ -26,7 +27,7 @@ enum {
   BLOCK_ROWS = 128,
   CHANNELS = 160, /* of a block's tile: the published 5120 and 10240 are whole multiples; SUMS in registers, twice */
   SUMS = CHANNELS / 2,
-  PIECE = 64, /* of K: 128 bytes, the row of a swizzled tile */
+  PIECE = TMA_PIECE,
   CONSUMERS = 256,
   THREADS = CONSUMERS + 128, /* the producer's warpgroup: registers are given up by the warpgroup */
   RUN = 32,                  /* channels that a quad of lanes stores at once: 64 bytes */
@@ -55,27 +56,6 @@ enum { /* bytes of shared memory */
 
 /* ---- the instructions that gpu_device.h has no names for ---- */
 
-LSG_DEVICE void barrier_init(uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-
-LSG_DEVICE void barrier_expect(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-LSG_DEVICE void barrier_wait(uint32_t barrier, int parity) {
-  int done;
-  do {
-    asm volatile(
-        "{.reg .pred p;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.b32 %0, 1, 0, p;}\n"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-  } while (!done);
-}
-
 /* Arrives at the same barrier of block `rank` of the cluster. Of block scope: what it says is that wgmma has read, and only TMA writes
  * after it. A release to the cluster would be a fence of all memory, a microsecond each time. */
 LSG_DEVICE void barrier_arrive(uint32_t barrier, int rank) {
@@ -99,13 +79,7 @@ LSG_DEVICE int cluster_rank() {
   return rank;
 }
 
-/* A box of the map at (k, row), into this block or into all blocks of the mask, at the same place and barrier in each. */
-LSG_DEVICE void tma_load(uint32_t to, const CUtensorMap *map, int k, int row, uint32_t barrier) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-               "l"(map), "r"(k), "r"(row), "r"(barrier)
-               : "memory");
-}
-
+/* A box of the map at (k, row), into all blocks of the mask, at the same place and barrier in each. */
 LSG_DEVICE void tma_load_to(uint32_t to, const CUtensorMap *map, int k, int row, uint32_t barrier, int mask) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], "
@@ -431,7 +405,7 @@ __global__ CLUSTER_OF(team_blocks)
       barrier_init(full + i * 8, 1);
       barrier_init(empty + i * 8, CONSUMERS / 32 * team_blocks);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barrier_init_done();
   }
   __syncthreads();
   if (team_blocks > 1) cluster_barrier();
@@ -451,34 +425,6 @@ __global__ CLUSTER_OF(team_blocks)
 }
 
 /* ---- host ---- */
-
-/* cuTensorMapEncodeTiled, asked of the driver: nothing is linked for it. */
-typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
-                           const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
-                           CUtensorMapFloatOOBfill);
-
-static encode_fn *encoder() {
-  static encode_fn *const found = [] {
-    void *entry = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &result);
-    if (error != cudaSuccess) cudaGetLastError();
-    return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<encode_fn *>(entry) : nullptr;
-  }();
-  return found;
-}
-
-/* Boxes of box_rows rows by PIECE of a matrix [rows, k]; what lies outside of it reads as zero. */
-static lsg_status tile_map(CUtensorMap *map, bool bf16, const uint16_t *matrix, int64_t rows, int64_t k, int64_t ld, int box_rows) {
-  const cuuint64_t size[2] = {(cuuint64_t)k, (cuuint64_t)rows}, stride[1] = {(cuuint64_t)ld * 2};
-  const cuuint32_t box[2] = {PIECE, (cuuint32_t)box_rows}, step[2] = {1, 1};
-  CUresult result = encoder()(map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,
-                              const_cast<uint16_t *>(matrix), size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                              CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result == CUDA_SUCCESS) return LSG_OK;
-  return cuda_fail(LSG_FAILED, "cuTensorMapEncodeTiled: error %d for [%lld, %lld] of row stride %lld", (int)result, (long long)rows,
-                   (long long)k, (long long)ld);
-}
 
 static linear_plan make_plan(const hopper_shape &s, int team_blocks, int teams) {
   const int64_t team_rows = BLOCK_ROWS * team_blocks;
@@ -502,8 +448,8 @@ template <int type, int team_blocks, class out_t>
 static lsg_status launch(const hopper_workspace *workspace, const out_t &out, const uint16_t *x, const uint16_t *w, const hopper_shape &s,
                          lsg_stream stream) {
   CUtensorMap x_map, w_map;
-  lsg_status status = tile_map(&x_map, s.bf16, x, s.rows, s.k, s.ldx, BLOCK_ROWS);
-  if (status == LSG_OK) status = tile_map(&w_map, s.bf16, w, s.n, s.k, s.k, CHANNELS / team_blocks);
+  lsg_status status = tma_tile_map(&x_map, s.bf16, x, s.rows, s.k, s.ldx, BLOCK_ROWS, true);
+  if (status == LSG_OK) status = tma_tile_map(&w_map, s.bf16, w, s.n, s.k, s.k, CHANNELS / team_blocks, true);
   if (status != LSG_OK) return status;
   const linear_plan plan = make_plan(s, team_blocks, workspace->teams[team_blocks - 1]);
   auto kernel = hopper_linear_kernel<type, team_blocks, out_t>;
@@ -544,7 +490,7 @@ lsg_status hopper_workspace_new(hopper_workspace *workspace) {
   if (!cuda_device_ask(&device) || cudaFuncGetAttributes(&image, hopper_linear_kernel<LSG_BF16, 2, dense_out>) != cudaSuccess)
     return cuda_fail(LSG_FAILED, "the device's attributes: %s", cudaGetErrorString(cudaGetLastError()));
   /* built for 9.0 without the "a" the kernel is empty, and needs few registers */
-  if (!device.hopper || image.numRegs < 64 || encoder() == nullptr) return LSG_OK;
+  if (!device.hopper || image.numRegs < 64 || !tma_is_there()) return LSG_OK;
   if (count_teams<1>(&workspace->teams[0], device.multiprocessors) != cudaSuccess ||
       count_teams<2>(&workspace->teams[1], device.multiprocessors) != cudaSuccess || workspace->teams[0] < 1 || workspace->teams[1] < 1)
     return cuda_fail(LSG_FAILED, "clusters that are resident at once: %s", cudaGetErrorString(cudaGetLastError()));

@@ -8,7 +8,7 @@
 
 #include "core/ls_numeric.h"
 #include "core/ls_random.h"
-#include "gpu/cuda/hopper_linear.h"
+#include "gpu/cuda/hopper_stream.h"
 
 using namespace LSG_NS;
 
@@ -41,6 +41,38 @@ static int64_t differing(const std::vector<uint16_t> &a, const std::vector<uint1
   int64_t n = 0;
   for (size_t i = 0; i < a.size(); i++) n += a[i] != b[i];
   return n;
+}
+
+/* Up to 16 rows: the kernel that TMA feeds against the portable one, dense and, with kv_dim, in a ring of one slot more than rows. */
+static bool check_few(bool bf16, int64_t rows, int64_t n, int64_t k, int64_t kv_dim, lsg_gemm gemm, lsg_gemm portable, lsg_stream stream) {
+  const size_t bytes = sizeof(uint16_t);
+  const std::vector<uint16_t> hx = values(bf16, (size_t)(rows * k), 5), hw = values(bf16, (size_t)(n * k), 6);
+  const size_t gap = 64; /* behind the last row */
+  buffer x(hx.size(), "x"), w(hw.size(), "w");
+  need(lsg_upload(x.data, hx.data(), hx.size() * bytes, stream));
+  need(lsg_upload(w.data, hw.data(), hw.size() * bytes, stream));
+  const int64_t layers = kv_dim > 0 ? n / (2 * kv_dim) : 0, capacity = rows + 1, base = rows / 2 + 3;
+  int64_t *position;
+  need(lsg_alloc((void **)&position, sizeof base, "base"));
+  need(lsg_upload(position, &base, sizeof base, stream));
+  std::vector<uint16_t> y[2], k_slots[2], v_slots[2];
+  for (int own = 0; own < 2; own++) {
+    const lsg_gemm with = own ? portable : gemm;
+    buffer out((size_t)(rows * n) + gap, "y"), k_ring((size_t)(layers * capacity * kv_dim) + gap, "k_ring"), v_ring(k_ring.count, "v_ring");
+    for (buffer *b : {&out, &k_ring, &v_ring}) need(lsg_fill(b->data, 0x11, b->count * bytes, stream));
+    need(ls_gpu_linear(bf16, out.data, x.data, w.data, rows, n, k, with, stream));
+    const ls_gpu_ring ring = {k_ring.data, v_ring.data, position, layers, capacity, kv_dim};
+    if (kv_dim > 0) need(ls_gpu_linear_to_ring(bf16, &ring, x.data, w.data, rows, k, nullptr, with, stream));
+    y[own].resize(out.count), k_slots[own].resize(k_ring.count), v_slots[own].resize(v_ring.count);
+    need(lsg_download(y[own].data(), out.data, out.count * bytes, stream));
+    need(lsg_download(k_slots[own].data(), k_ring.data, k_ring.count * bytes, stream));
+    need(lsg_download(v_slots[own].data(), v_ring.data, v_ring.count * bytes, stream));
+  }
+  lsg_free(position);
+  const int64_t wrong = differing(y[0], y[1]), wrong_slots = differing(k_slots[0], k_slots[1]) + differing(v_slots[0], v_slots[1]);
+  printf("cuda_linear: %s %lld x %lld x %lld, few rows: %lld elements differ, %lld in the rings\n", bf16 ? "bf16" : "f16", (long long)rows,
+         (long long)n, (long long)k, (long long)wrong, (long long)wrong_slots);
+  return wrong == 0 && wrong_slots == 0;
 }
 
 /* kv_dim > 0: also into a ring of one slot more than there are rows, that the rows cross the end of; n = layers * 2 * kv_dim. */
@@ -140,6 +172,22 @@ int main() {
     return 77;
   }
   bool same = true;
+  lsg_gemm portable;
+  setenv("LOCKSTEP_PORTABLE", "1", 1);
+  need(lsg_gemm_new(&portable));
+  unsetenv("LOCKSTEP_PORTABLE");
+  const bool taken = hopper_stream_takes(hopper_workspace_of(gemm), 16, 3848, 1000);
+  if (!taken || hopper_stream_takes(hopper_workspace_of(portable), 16, 3848, 1000)) {
+    printf("cuda_linear: the two kernels for few rows are not told apart\n");
+    same = false;
+  }
+  for (bool bf16 : {true, false}) { /* k: the last range short, and two of eight empty; n: the last block with 8 of its 40 channels */
+    for (int64_t rows : {1, 7, 8, 9, 16}) same = check_few(bf16, rows, 3848, 1000, 0, gemm, portable, stream) && same;
+    same = check_few(bf16, 5, 4800, 328, 48, gemm, portable, stream) && same;
+    same = check_few(bf16, 16, 10240, 5120, 1024, gemm, portable, stream) && same;
+    same = check_few(bf16, 3, 5120, 25600, 128, gemm, portable, stream) && same;
+  }
+  lsg_gemm_free(portable);
   for (bool bf16 : {true, false}) {
     same = check(bf16, 130, 96, 25600, 48, gemm, stream) && same;
     same = check(bf16, 257, 512, 5120, 64, gemm, stream) && same;
