@@ -39,8 +39,8 @@ ls_status ls_gemm_selftest(int64_t k, ls_error *err);
 /* "OpenBLAS 0.3.21 Zen", for provenance. */
 const char *ls_gemm_library(void);
 
-/* A processor that is younger than the library is taken for a Prescott, whose kernels are a fifth as fast on it: the core type to start
- * with instead (OPENBLAS_CORETYPE, read when the library is loaded). NULL: it chose as well as it can. */
+/* A processor that is younger than the library is taken for a Prescott, whose kernels know no AVX2: the core type to start with
+ * instead (OPENBLAS_CORETYPE, read when the library is loaded). NULL: it chose as well as it can. */
 const char *ls_gemm_faster_core(void);
 
 #ifdef __cplusplus
