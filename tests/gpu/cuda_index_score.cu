@@ -9,35 +9,12 @@
 
 #include "core/ls_numeric.h"
 #include "core/ls_random.h"
+#include "cuda_buffer.h"
 #include "gpu/gpu_indexer.h"
 
 using namespace LSG_NS;
 
 enum { HEADS = 32, WIDTH = 128, FEW = 48 }; /* FEW: queries that the portable kernel takes together */
-
-static void need(lsg_status status) {
-  if (status == LSG_OK) return;
-  fprintf(stderr, "cuda_index_score: %s\n", lsg_error_text());
-  exit(1);
-}
-
-template <class T>
-struct buffer {
-  T *data = nullptr;
-  size_t count;
-  buffer(size_t n, const char *name) : count(n) { need(lsg_alloc((void **)&data, n * sizeof(T), name)); }
-  buffer(const std::vector<T> &v, const char *name, lsg_stream stream) : buffer(v.size(), name) {
-    need(lsg_upload(data, v.data(), v.size() * sizeof(T), stream));
-  }
-  ~buffer() { lsg_free(data); }
-  buffer(const buffer &) = delete;
-  buffer &operator=(const buffer &) = delete;
-  std::vector<T> get(lsg_stream stream) const {
-    std::vector<T> v(count);
-    need(lsg_download(v.data(), data, count * sizeof(T), stream));
-    return v;
-  }
-};
 
 /* Rows of WIDTH grid values, each 32 of them times a power of two of their own. Every `odd`-th is NaN or infinite; 0: none. */
 static std::vector<uint16_t> grid(int64_t rows, uint64_t seed, uint64_t odd) {

@@ -9,6 +9,7 @@
 
 #include "core/ls_numeric.h"
 #include "core/ls_random.h"
+#include "cuda_buffer.h"
 #include "gpu/gpu_attn_rows.h"
 #include "gpu/gpu_sparse_attn.h"
 #include "layers/bound_sparse_attn.h"
@@ -17,30 +18,6 @@ using namespace LSG_NS;
 
 enum { DIM = 512, ROPE_DIM = 64, FEW = 60 }; /* FEW: queries that the portable kernels take together */
 static const uint16_t NAN_BF16 = 0x7FC0, INF_BF16 = 0x7F80;
-
-static void need(lsg_status status) {
-  if (status == LSG_OK) return;
-  fprintf(stderr, "cuda_sparse_attn: %s\n", lsg_error_text());
-  exit(1);
-}
-
-template <class T>
-struct buffer {
-  T *data = nullptr;
-  size_t count;
-  buffer(size_t n, const char *name) : count(n) { need(lsg_alloc((void **)&data, n * sizeof(T), name)); }
-  buffer(const std::vector<T> &v, const char *name, lsg_stream stream) : buffer(v.size(), name) {
-    need(lsg_upload(data, v.data(), v.size() * sizeof(T), stream));
-  }
-  ~buffer() { lsg_free(data); }
-  buffer(const buffer &) = delete;
-  buffer &operator=(const buffer &) = delete;
-  std::vector<T> get(lsg_stream stream) const {
-    std::vector<T> v(count);
-    need(lsg_download(v.data(), data, count * sizeof(T), stream));
-    return v;
-  }
-};
 
 typedef struct {
   int64_t m, heads, width, ld, n_a, n_b, start_pos;
