@@ -19,6 +19,7 @@
 
 #include "cuda_internal.cuh"
 #include "hopper_registers.cuh"
+#include "hopper_tma.cuh"
 
 namespace LSG_NS {
 
@@ -47,9 +48,6 @@ typedef struct {
 } score_size;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-/* Where 16 bytes of a row lie in a tile of rows of 128 bytes under a swizzle of 128 bytes. */
-LSG_DEVICE int swizzled(int row, int unit) { return row * ROW_BYTES + ((unit ^ (row & 7)) << 4); }
 
 /* A tile of rows of 128 bytes, K contiguous, swizzled by 128 bytes; groups of eight rows follow each other. The lower half holds the
  * address in units of 16 bytes, so that what lies further along is an addition away. */
@@ -85,25 +83,8 @@ LSG_DEVICE void multiply(float (&d)[64], uint32_t tile, uint32_t stage) {
   wgmma_commit();
 }
 
-/* ---- barriers in shared memory ---- */
-
-LSG_DEVICE void gate_init(uint64_t *gate, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(lsg_shared_address(gate)), "r"(arrivals) : "memory");
-}
-
 LSG_DEVICE void gate_arrive(uint64_t *gate) {
   asm volatile("{.reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0];}" ::"r"(lsg_shared_address(gate)) : "memory");
-}
-
-/* Waits for the end of a phase of this parity: the first phase has parity 0. */
-LSG_DEVICE void gate_wait(uint64_t *gate, int parity) {
-  uint32_t open;
-  do {
-    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-                 : "=r"(open)
-                 : "r"(lsg_shared_address(gate)), "r"(parity)
-                 : "memory");
-  } while (open == 0);
 }
 
 /* ---- copies ---- */
@@ -128,9 +109,7 @@ LSG_DEVICE void load_queries(unsigned char *stage, uint16_t *weights, uint64_t *
                              int m) {
   const uint32_t to = lsg_shared_address(stage), gate = lsg_shared_address(full);
   const uint32_t weight_bytes = (uint32_t)(m - s * QUERIES < QUERIES ? m - s * QUERIES : (int)QUERIES) * HEADS * (uint32_t)sizeof(uint16_t);
-  asm volatile("{.reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;}" ::"r"(gate),
-               "r"(2 * STAGE_HALF + weight_bytes)
-               : "memory");
+  barrier_expect(gate, (int)(2 * STAGE_HALF + weight_bytes));
   LSG_UNROLL
   for (int half = 0; half < 2; half++)
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %3}], [%5];" ::"r"(
@@ -216,10 +195,10 @@ __global__ __launch_bounds__(THREADS, 1) void hopper_index_score_kernel(uint16_t
   ahead = now;
   if (lsg_thread() == 0) {
     for (int i = 0; i < STAGES; i++) {
-      gate_init(&full[i], 1);
-      gate_init(&empty[i], THREADS / 32);
+      barrier_init(lsg_shared_address(&full[i]), 1);
+      barrier_init(lsg_shared_address(&empty[i]), THREADS / 32);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barrier_init_done();
     publish();
     for (int i = 0; i < AHEAD && i < count; i++) {
       load_queries(stages + i * 2 * STAGE_HALF, weights + i * COLUMNS, &full[i], &q, w, ahead.s, m);
@@ -256,11 +235,11 @@ __global__ __launch_bounds__(THREADS, 1) void hopper_index_score_kernel(uint16_t
       const int slot = i & (STAGES - 1);
       if (lsg_thread() == 0 && i + AHEAD < count) {
         const int j = i + AHEAD, place = j & (STAGES - 1); /* in the place of stage j - STAGES */
-        if (j >= STAGES) gate_wait(&empty[place], (j / STAGES - 1) & 1);
+        if (j >= STAGES) barrier_wait(lsg_shared_address(&empty[place]), (j / STAGES - 1) & 1);
         load_queries(stages + place * 2 * STAGE_HALF, weights + place * COLUMNS, &full[place], &q, w, ahead.s, m);
         advance(ahead);
       }
-      gate_wait(&full[slot], (i / STAGES) & 1);
+      barrier_wait(lsg_shared_address(&full[slot]), (i / STAGES) & 1);
       lsg_warp_sync(LSG_FULL_MASK);
       const bool visible = (query | (QUERIES - 1)) >= first_of_group; /* the same for the whole warpgroup */
       uint32_t pair = 0xFF80FF80u;
@@ -288,30 +267,23 @@ __global__ __launch_bounds__(THREADS, 1) void hopper_index_score_kernel(uint16_t
 #endif
 }
 
-typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
-                           const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
-                           CUtensorMapFloatOOBfill);
-
 /* What the device in use gives, asked once. */
 typedef struct {
   int multiprocessors;
-  encode_fn *encode; /* NULL: not there */
+  tma_encode_fn *encode; /* NULL: the kernel does not run here */
 } score_device;
 
 static score_device ask_device(void) {
   score_device d = {0, nullptr};
   cuda_device device;
   cudaFuncAttributes image;
-  void *entry = nullptr;
-  cudaDriverEntryPointQueryResult found;
-  if (!cuda_device_ask(&device) || cudaFuncGetAttributes(&image, hopper_index_score_kernel) != cudaSuccess ||
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess) {
+  if (!cuda_device_ask(&device) || cudaFuncGetAttributes(&image, hopper_index_score_kernel) != cudaSuccess) {
     cudaGetLastError();
     return d;
   }
   d.multiprocessors = device.multiprocessors;
   /* built for 9.0 without its "a" the kernel has no body, and no shared memory */
-  if (device.hopper && image.sharedSizeBytes > 0 && found == cudaDriverEntryPointSuccess) d.encode = reinterpret_cast<encode_fn *>(entry);
+  if (device.hopper && image.sharedSizeBytes > 0) d.encode = tma_encoder();
   return d;
 }
 

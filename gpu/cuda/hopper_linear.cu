@@ -490,7 +490,7 @@ lsg_status hopper_workspace_new(hopper_workspace *workspace) {
   if (!cuda_device_ask(&device) || cudaFuncGetAttributes(&image, hopper_linear_kernel<LSG_BF16, 2, dense_out>) != cudaSuccess)
     return cuda_fail(LSG_FAILED, "the device's attributes: %s", cudaGetErrorString(cudaGetLastError()));
   /* built for 9.0 without the "a" the kernel is empty, and needs few registers */
-  if (!device.hopper || image.numRegs < 64 || !tma_is_there()) return LSG_OK;
+  if (!device.hopper || image.numRegs < 64 || tma_encoder() == nullptr) return LSG_OK;
   if (count_teams<1>(&workspace->teams[0], device.multiprocessors) != cudaSuccess ||
       count_teams<2>(&workspace->teams[1], device.multiprocessors) != cudaSuccess || workspace->teams[0] < 1 || workspace->teams[1] < 1)
     return cuda_fail(LSG_FAILED, "clusters that are resident at once: %s", cudaGetErrorString(cudaGetLastError()));

@@ -41,9 +41,6 @@ typedef struct {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900 /* for any other architecture the kernel is empty, and not launched */
 
-/* Byte of 16-byte piece p of row r of a tile, in the 128-byte swizzle. */
-LSG_DEVICE uint32_t swizzled(int r, int p) { return (uint32_t)(r * 128 + ((p ^ (r & 7)) << 4)); }
-
 LSG_DEVICE void load_matrices(uint32_t r[4], uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

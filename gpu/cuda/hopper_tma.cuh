@@ -10,13 +10,20 @@ namespace LSG_NS {
 
 enum { TMA_PIECE = 64 }; /* of K: 128 bytes, the row of a swizzled tile */
 
-bool tma_is_there(); /* a driver that makes tensor maps */
+/* cuTensorMapEncodeTiled, asked of the driver once; NULL: it does not make tensor maps. */
+typedef CUresult tma_encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
+                               const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                               CUtensorMapFloatOOBfill);
+tma_encode_fn *tma_encoder();
 
 /* Boxes of box_rows rows by TMA_PIECE of a matrix [rows, k]; what lies outside of it reads as zero. wide: L2 fetches 256 bytes at a time,
  * for boxes that many blocks read; where each byte is read once it costs (docs/measurements.md). */
 lsg_status tma_tile_map(CUtensorMap *map, bool bf16, const uint16_t *matrix, int64_t rows, int64_t k, int64_t ld, int box_rows, bool wide);
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+/* Byte of 16-byte piece p of row r of a tile, in the 128-byte swizzle. */
+LSG_DEVICE int swizzled(int r, int p) { return r * 128 + ((p ^ (r & 7)) << 4); }
 
 LSG_DEVICE void barrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
