@@ -55,16 +55,15 @@ void lockstep_report_free(lockstep_report *report) {
   free(report);
 }
 
-/* The program that child processes are of: the caller's, the installed one, the first on PATH. false: none of them. */
-static bool find_program(char program[PATH_MAX], const lockstep_options *options) {
-  const char *at = options->program != NULL ? options->program : LS_INSTALLED_PROGRAM;
-  snprintf(program, PATH_MAX, "%s", at);
-  if (options->program != NULL || access(program, X_OK) == 0) return true;
-  for (at = getenv("PATH"); at != NULL; at = strchr(at, ':') != NULL ? strchr(at, ':') + 1 : NULL) {
+/* The program that child processes are of: the caller's, the installed one, the first on PATH; where there is none, what it is called. */
+static const char *find_program(char found[PATH_MAX], const lockstep_options *options) {
+  if (options->program != NULL) return options->program;
+  if (access(LS_INSTALLED_PROGRAM, X_OK) == 0) return LS_INSTALLED_PROGRAM;
+  for (const char *at = getenv("PATH"); at != NULL; at = strchr(at, ':') != NULL ? strchr(at, ':') + 1 : NULL) {
     const int length = (int)strcspn(at, ":");
-    if (length > 0 && snprintf(program, PATH_MAX, "%.*s/lockstep", length, at) < PATH_MAX && access(program, X_OK) == 0) return true;
+    if (length > 0 && snprintf(found, PATH_MAX, "%.*s/lockstep", length, at) < PATH_MAX && access(found, X_OK) == 0) return found;
   }
-  return false;
+  return LS_INSTALLED_PROGRAM;
 }
 
 static void tell_first(const ls_report *report, lockstep_finding *first, uint32_t size, ls_error *err) {
@@ -111,15 +110,10 @@ static ls_status verify(lockstep_report *report, const char *fixture, const lock
   memset(&run, 0, sizeof run);
   LS_TRY(check_call(fixture, with, &options, first, &report->why));
   ls_path_list_init(&list, &never);
-  const char *const paths = options.paths != NULL ? options.paths : "auto";
-  if (find_program(program, &options))
-    list.program = program;
-  else if (strchr(paths, '/') != NULL || strstr(paths, ".so") != NULL)
-    return ls_fail(&report->why, LS_UNAVAILABLE,
-                   "options.program: no lockstep is at " LS_INSTALLED_PROGRAM " or on PATH for libraries to run in");
+  list.program = find_program(program, &options);
   if (options.timeout > 0) list.timeout = options.timeout;
   ls_status status;
-  LS_TRY_OUT(ls_path_list_add(&list, "options.paths", paths, &report->why));
+  LS_TRY_OUT(ls_path_list_add(&list, "options.paths", options.paths != NULL ? options.paths : "auto", &report->why));
   memcpy(run.path, list.path, sizeof run.path);
   run.n_paths = list.n;
   run.may_drop_paths = list.may_drop;
@@ -140,8 +134,7 @@ static ls_status verify(lockstep_report *report, const char *fixture, const lock
     status = ls_fail(&report->why, LS_INTERNAL, "out of memory: the report is not whole");
   }
   if (first != NULL) tell_first(report->report, first, first->size, &report->why);
-  const ls_status section = ls_report_section_status(report->report, &report->options);
-  if (status == LS_OK) status = section;
+  if (status == LS_OK) status = ls_report_section_status(report->report, &report->options);
 out:
   ls_path_list_free(&list);
   return status;
@@ -160,15 +153,6 @@ int32_t lockstep_report_status(const lockstep_report *report) {
   return report != NULL ? (int32_t)ls_report_status(report->report, &report->options) : LOCKSTEP_WRONG_CALL;
 }
 
-static ls_status write_text(const lockstep_report *report, const char *file, ls_error *err) {
-  FILE *out = fopen(file, "w");
-  if (out == NULL) return ls_fail(err, LS_USAGE, "%s: cannot be written", file);
-  ls_status status = ls_report_text(report->report, &report->options, out, err);
-  const bool failed = ferror(out) != 0;
-  if ((fclose(out) != 0 || failed) && status == LS_OK) status = ls_fail(err, LS_INTERNAL, "%s: could not be written", file);
-  return status;
-}
-
 int32_t lockstep_report_write(lockstep_report *report, int32_t format, const char *file) {
   if (report == NULL) return LOCKSTEP_WRONG_CALL;
   ls_error *err = &report->why;
@@ -176,7 +160,7 @@ int32_t lockstep_report_write(lockstep_report *report, int32_t format, const cha
   if (file == NULL || *file == '\0') return (int32_t)ls_fail(err, LS_USAGE, "no file named");
   switch (format) {
     case LOCKSTEP_TEXT:
-      return (int32_t)write_text(report, file, err);
+      return (int32_t)ls_report_text_file(report->report, &report->options, file, err);
     case LOCKSTEP_JSON:
       return (int32_t)ls_report_json(report->report, &report->options, file, err);
     case LOCKSTEP_JUNIT:

@@ -3,6 +3,7 @@
 #define LS_CLI_H
 
 #include <signal.h>
+#include <stdint.h>
 
 #include "../core/ls_status.h"
 
@@ -22,5 +23,8 @@ ls_status ls_cmd_serve(int argc, char **argv); /* __serve-path: the child proces
 
 /* A whole number in [low, high] from an option's text; LS_USAGE with a line on stderr. */
 ls_status ls_cli_number(const char *option, const char *text, long long low, long long high, long long *value);
+
+/* The same from optarg. */
+ls_status ls_cli_optarg(const char *option, long long low, long long high, int64_t *to);
 
 #endif

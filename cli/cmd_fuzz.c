@@ -83,13 +83,6 @@ typedef struct {
   const char *paths, *json, *junit;
 } arguments;
 
-static ls_status number_option(const char *option, long long low, long long high, int64_t *to) {
-  long long value = 0;
-  LS_TRY(ls_cli_number(option, optarg, low, high, &value));
-  *to = value;
-  return LS_OK;
-}
-
 static ls_status one_option(arguments *a, int option) {
   long long value = 0;
   switch (option) {
@@ -98,13 +91,13 @@ static ls_status one_option(arguments *a, int option) {
       a->fuzz.seed = (uint64_t)value;
       return LS_OK;
     case OPT_RUNS:
-      return number_option("--runs", 1, INT64_MAX / 1024, &a->fuzz.runs);
+      return ls_cli_optarg("--runs", 1, INT64_MAX / 1024, &a->fuzz.runs);
     case OPT_TIME:
       LS_TRY(ls_cli_number("--time", optarg, 1, LS_MAX_TIMEOUT, &value));
       a->fuzz.seconds = (double)value;
       return LS_OK;
     case OPT_CASE:
-      return number_option("--case", 0, INT64_MAX / 1024, &a->fuzz.only);
+      return ls_cli_optarg("--case", 0, INT64_MAX / 1024, &a->fuzz.only);
     case OPT_PATH:
       a->paths = optarg;
       return LS_OK;
@@ -115,9 +108,9 @@ static ls_status one_option(arguments *a, int option) {
       a->fuzz.jobs = (int)value;
       return LS_OK;
     case OPT_FAILURES:
-      return number_option("--failures", 1, 256, &a->fuzz.failures);
+      return ls_cli_optarg("--failures", 1, 256, &a->fuzz.failures);
     case OPT_SHRINK:
-      return number_option("--shrink", 0, INT32_MAX, &a->fuzz.shrink);
+      return ls_cli_optarg("--shrink", 0, INT32_MAX, &a->fuzz.shrink);
     case OPT_OUT:
       a->fuzz.folder = optarg;
       return LS_OK;

@@ -106,13 +106,6 @@ static ls_status values_option(int *values) {
   return LS_OK;
 }
 
-static ls_status number(const char *option, long long low, int64_t *to) {
-  long long value = 0;
-  LS_TRY(ls_cli_number(option, optarg, low, INT32_MAX, &value));
-  *to = value;
-  return LS_OK;
-}
-
 /* What says which checkpoint and which file. */
 static ls_status take_place(command *c, int option) {
   static const char *const expectations[] = {"ref", "none", "steps", NULL};
@@ -156,9 +149,9 @@ static ls_status take_drawn(command *c, int option, const char *name) {
   if (option == LS_GEN_ROUNDS || option == LS_GEN_POSITIONS || option == LS_GEN_STRADDLE || option == OPT_WINDOW || option == OPT_RING ||
       option == OPT_ROWS) {
     c->dflash_only = name;
-    if (option == OPT_WINDOW) return number("--window", 1, &import->window);
-    if (option == OPT_RING) return number("--ring-capacity", 1, &import->ring_capacity);
-    if (option == OPT_ROWS) return number("--max-rows", 1, &import->max_rows);
+    if (option == OPT_WINDOW) return ls_cli_optarg("--window", 1, INT32_MAX, &import->window);
+    if (option == OPT_RING) return ls_cli_optarg("--ring-capacity", 1, INT32_MAX, &import->ring_capacity);
+    if (option == OPT_ROWS) return ls_cli_optarg("--max-rows", 1, INT32_MAX, &import->max_rows);
     return ls_gen_dflash_option(option, &import->dflash);
   }
   c->attn_only = name;

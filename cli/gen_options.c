@@ -18,19 +18,11 @@ ls_status ls_cli_word(const char *option, const char *text, const char *const *w
   return LS_USAGE;
 }
 
-/* A whole number into *to. */
-static ls_status number_option(const char *option, long long low, long long high, int64_t *to) {
-  long long value = 0;
-  LS_TRY(ls_cli_number(option, optarg, low, high, &value));
-  *to = value;
-  return LS_OK;
-}
-
 ls_status ls_gen_dflash_option(int option, ls_make_dflash *make) {
   char *end = NULL;
   switch (option) {
     case LS_GEN_ROUNDS:
-      return number_option("--rounds", 1, 100000, &make->rounds);
+      return ls_cli_optarg("--rounds", 1, 100000, &make->rounds);
     case LS_GEN_POSITIONS: {
       long long low = 0, high = 0;
       char rest = '\0';
@@ -57,11 +49,11 @@ ls_status ls_gen_attn_option(int option, ls_make_attn *make) {
   int word = 0;
   switch (option) {
     case LS_GEN_PREFILL:
-      return number_option("--prefill", 0, INT32_MAX / 2, &make->prefill);
+      return ls_cli_optarg("--prefill", 0, INT32_MAX / 2, &make->prefill);
     case LS_GEN_DECODE:
-      return number_option("--decode", 0, 100000, &make->decode);
+      return ls_cli_optarg("--decode", 0, 100000, &make->decode);
     case LS_GEN_CONTEXT:
-      return number_option("--context", 0, INT32_MAX / 2, &make->context);
+      return ls_cli_optarg("--context", 0, INT32_MAX / 2, &make->context);
     case LS_GEN_JUMP:
       make->jump = true;
       return LS_OK;

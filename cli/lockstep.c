@@ -52,6 +52,13 @@ ls_status ls_cli_number(const char *option, const char *text, long long low, lon
   return LS_USAGE;
 }
 
+ls_status ls_cli_optarg(const char *option, long long low, long long high, int64_t *to) {
+  long long value = 0;
+  LS_TRY(ls_cli_number(option, optarg, low, high, &value));
+  *to = value;
+  return LS_OK;
+}
+
 static const char usage[] =
     "lockstep: runs the reference and the CUDA path of a layer side by side and names the first place where they part\n"
     "\n"

@@ -72,8 +72,10 @@ static ls_status add_child(ls_path_list *list, const char *option, const char *p
 
 static ls_status own_program(char program[PATH_MAX], const ls_path_list *list, const char *option, ls_error *err) {
   if (list->program != NULL) {
-    if ((size_t)snprintf(program, PATH_MAX, "%s", list->program) < PATH_MAX) return LS_OK;
-    return ls_fail(err, LS_USAGE, "%s: a file name of more than %d characters", option, PATH_MAX - 1);
+    if ((size_t)snprintf(program, PATH_MAX, "%s", list->program) >= PATH_MAX)
+      return ls_fail(err, LS_USAGE, "%s: a file name of more than %d characters", option, PATH_MAX - 1);
+    if (access(program, X_OK) == 0) return LS_OK;
+    return ls_fail(err, LS_UNAVAILABLE, "%s: %s is no program that can be run", option, program);
   }
   const ssize_t n = readlink("/proc/self/exe", program, PATH_MAX - 1);
   if (n <= 0) return ls_fail(err, LS_INTERNAL, "%s: cannot find the program itself (/proc/self/exe) to start a child process of", option);

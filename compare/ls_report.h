@@ -100,6 +100,9 @@ typedef struct {
  * here or inherited, and the command that repeats it; then properties; then a verdict line. */
 ls_status ls_report_text(const ls_report *report, const ls_report_options *options, FILE *out, ls_error *err);
 
+/* The same into a file, written to a temporary name and renamed. */
+ls_status ls_report_text_file(const ls_report *report, const ls_report_options *options, const char *file, ls_error *err);
+
 /* What the stages use of their bounds over all files together, by layer, stage and mode: the most, the 99.9th percentile, the share that
  * is bit-equal, and of how many elements. SHARED comparisons are left out. Then a line "TOO WIDE: LAYER STAGE: ..." for each stage of
  * values that differ somewhere, isolated, and never use more than 5% of their bound. Says nothing about failures. */

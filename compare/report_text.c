@@ -432,3 +432,19 @@ ls_status ls_report_text(const ls_report *report, const ls_report_options *optio
   if (fflush(out) != 0 || ferror(out)) return ls_fail(err, LS_INTERNAL, "report: could not write the table");
   return LS_OK;
 }
+
+typedef struct {
+  const ls_report *report;
+  const ls_report_options *options;
+  ls_error *err;
+} text_page;
+
+static bool put_text(FILE *out, void *arg) {
+  const text_page *p = arg;
+  return ls_report_text(p->report, p->options, out, p->err) == LS_OK;
+}
+
+ls_status ls_report_text_file(const ls_report *report, const ls_report_options *options, const char *file, ls_error *err) {
+  text_page p = {.report = report, .options = options, .err = err};
+  return report_write(file, put_text, &p, err);
+}

@@ -183,7 +183,6 @@ static ls_status breaks(child *c, const char *call, const ls_error *why, ls_erro
   return ls_fail(err, why->status, "%s: %s: %s", c->of->label, call, why->text);
 }
 
-/* Passes over progress; the status and line of the answer. LS_OK: an answer is there, and *said what it says. */
 /* What the other process says of a call; a number that is no status is what the protocol does not know. */
 static ls_status get_status(ls_wire *wire) {
   const int64_t said = ls_wire_get_range(wire, LS_OK, LS_INTERRUPTED);
@@ -194,6 +193,7 @@ static ls_status get_status(ls_wire *wire) {
 /* As it ends a run: another process cannot be refused or interrupted for this one. */
 static ls_status as_end(ls_status said) { return said == LS_UNAVAILABLE || said == LS_BAD_FIXTURE ? said : LS_INTERNAL; }
 
+/* Passes over progress; the status and line of the answer. LS_OK: an answer is there, and *said what it says. */
 static ls_status answer(child *c, const char *call, ls_status *said, ls_error *line, ls_error *err) {
   char text[LS_ERROR_TEXT];
   ls_wire_flush(&c->wire);

@@ -1,9 +1,12 @@
 /* liblockstep from C, in this process: what it comes to, what it says, and that it writes nothing of its own anywhere. */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "include/lockstep/lockstep.h"
@@ -89,6 +92,55 @@ Test(lockstep_api, what_is_wrong_with_a_call_is_said_in_one_line) {
   cr_expect_eq(lockstep_report_write(report, 7, "x"), LOCKSTEP_WRONG_CALL);
   cr_expect_eq(lockstep_report_write(report, LOCKSTEP_JSON, "/nowhere/x"), LOCKSTEP_WRONG_CALL);
   cr_expect_eq(lockstep_report_write(report, LOCKSTEP_TEXT, "/nowhere/x"), LOCKSTEP_WRONG_CALL);
+  for (int32_t format = LOCKSTEP_TEXT; format <= LOCKSTEP_HTML; format++)
+    cr_expect_eq(lockstep_report_write(report, format, "/dev/full"), LOCKSTEP_INTERNAL, "format %d", (int)format);
+  lockstep_report_free(report);
+}
+
+Test(lockstep_api, a_report_that_cannot_be_written_leaves_the_file_that_was_there) {
+  char folder[256], file[300], was[32] = "";
+  lockstep_report *report = lockstep_report_new(0);
+  snprintf(folder, sizeof folder, "%s/lockstep_api.XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : P_tmpdir);
+  cr_assert_not_null(mkdtemp(folder));
+  for (int32_t format = LOCKSTEP_TEXT; format <= LOCKSTEP_HTML; format++) {
+    snprintf(file, sizeof file, "%s/report", folder);
+    FILE *out = fopen(file, "w");
+    cr_assert_not_null(out);
+    fputs("before", out);
+    fclose(out);
+    const struct rlimit none = {0, RLIM_INFINITY};
+    struct rlimit usual;
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &none), 0);
+    const int32_t status = lockstep_report_write(report, format, file);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    cr_expect_eq(status, LOCKSTEP_INTERNAL, "format %d: %s", (int)format, lockstep_report_why(report));
+    FILE *in = fopen(file, "r");
+    cr_assert_not_null(in);
+    cr_expect_not_null(fgets(was, sizeof was, in));
+    fclose(in);
+    cr_expect_str_eq(was, "before", "format %d", (int)format);
+    cr_expect_eq(unlink(file), 0);
+    cr_expect_eq(rmdir(folder), 0, "format %d left another file", (int)format);
+    cr_expect_eq(mkdir(folder, 0700), 0);
+  }
+  cr_expect_eq(rmdir(folder), 0);
+  lockstep_report_free(report);
+}
+
+Test(lockstep_api, a_library_without_a_program_to_run_it_in) {
+  lockstep_options options = LOCKSTEP_OPTIONS_INIT;
+  lockstep_report *report = lockstep_report_new(0);
+  options.paths = "./libmine.so";
+  setenv("PATH", "/nowhere:", 1);
+  cr_expect_eq(lockstep_verify(report, refusals, &options, NULL), LOCKSTEP_NO_PATH);
+  cr_expect_not_null(strstr(lockstep_report_why(report), "lockstep is no program that can be run"), "%s", lockstep_report_why(report));
+  options.program = LS_SOURCE_DIR;
+  cr_expect_eq(lockstep_verify(report, refusals, &options, NULL), LOCKSTEP_NO_PATH);
+  options.program = __FILE__;
+  cr_expect_eq(lockstep_verify(report, refusals, &options, NULL), LOCKSTEP_NO_PATH);
+  cr_expect_not_null(strstr(lockstep_report_why(report), "test_lockstep_api.c is no program"), "%s", lockstep_report_why(report));
   lockstep_report_free(report);
 }
 
