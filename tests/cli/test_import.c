@@ -256,30 +256,3 @@ Test(import, help_lists_every_option) {
   cr_expect_eq(lockstep(out, sizeof out, "import --help"), 0);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) cr_expect_not_null(strstr(out, names[i]), "%s", names[i]);
 }
-
-/* docs/import.md: after "$ " a command, after it what it prints. */
-Test(import, the_documented_commands_print_what_is_documented) {
-  static char out[1 << 14], told[1 << 14];
-  char line[1024], command[1024] = "";
-  int commands = 0;
-  FILE *doc = fopen(LS_SOURCE_DIR
-                    "/"
-                    "docs/import.md",
-                    "r");
-  cr_assert_not_null(doc);
-  cr_assert_eq(shell_run(NULL, 0, "ln -s %s/tests %s/tests", LS_SOURCE_DIR, folder), 0);
-  for (bool more = true; more;) {
-    more = fgets(line, sizeof line, doc) != NULL;
-    if (command[0] != '\0' && (!more || line[0] == '$' || line[0] == '`')) { /* the end of what the command before prints */
-      shell_run(out, sizeof out, "cd %s && PATH=%s:$PATH && %s 2>&1", folder, LS_BINARY_DIR, command);
-      cr_expect_str_eq(out, told, "%s: printed %s", command, out);
-      command[0] = told[0] = '\0';
-      commands++;
-    } else if (command[0] != '\0') {
-      strcat(told, line);
-    }
-    if (more && strncmp(line, "$ ", 2) == 0) snprintf(command, sizeof command, "%.*s", (int)strcspn(line, "\n") - 2, line + 2);
-  }
-  fclose(doc);
-  cr_expect_eq(commands, 8);
-}

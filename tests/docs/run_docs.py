@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Every command of README.md and docs/ is run, and does what the text says of it.
+
+    run_docs.py LOCKSTEP [--root TREE] [FILE...]     FILE: of README.md and docs/*.md; default: all
+
+A block says what it is: ```sh holds commands (`# exit N` where a line does not end with 0), the ```text block after it lines of their output, in
+their order; ```console holds commands behind "$ " and all that each prints; other languages are not run. The blocks of a file run one after
+another in one folder that looks like the tree, with the command on the PATH. tests/docs/not_run.txt lists the commands that cannot run here, with a
+reason or with what is run instead; what they ask of the command and of scripts must exist all the same, as must every option in the text, every link and its heading.
+"""
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+KNOWN = {"sh", "console", "text", "bash", "c", "cmake", "python", "yaml", "json"}
+SHOWN = ("docs", "include", "fixtures", "tests", "scripts", "cmake", "README.md")
+FOREIGN = {  # options of other programs that the text names
+    "--preset", "--build", "--target", "--test-dir", "--cflags", "--libs", "--static", "--prefix", "--dependency", "--wrap", "--parsable",
+    "--install", "--find-links", "--tool", "--no-install-recommends", "--sshlogin", "--clock-control"}
+
+wrong = []
+
+
+def say(where, text):
+    wrong.append(f"{where}: {text}")
+
+
+VERDICT_ROW = re.compile(r"^\S+ \S+-\S+ (PASS|FAIL) ")
+MACHINE = ((re.compile(r"OpenBLAS [\d.]+ \w+"), "OpenBLAS"), (re.compile(r"\d+ workers?"), "workers"))
+
+
+def folded(line):
+    """Blanks as one, and without what depends on the machine: its BLAS, its cores, and how close two sums come in a table of verdicts."""
+    line = " ".join(line.split())
+    for pattern, text in MACHINE:
+        line = pattern.sub(text, line)
+    return re.sub(r"(?<= )[\d.]+%?(?= |$)", "#", line) if VERDICT_ROW.match(line) else line
+
+
+class Block:
+    def __init__(self, file, line, language):
+        self.where, self.language, self.lines = f"{file}:{line}", language, []
+
+
+def blocks_of(file, text):
+    found, block = [], None
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith("```") and block is None:
+            block = Block(file, number, line[3:].strip())
+            if block.language not in KNOWN:
+                say(block.where, f"a block of '{block.language}': expected one of {', '.join(sorted(KNOWN))}")
+        elif line.startswith("```"):
+            found.append(block)
+            block = None
+        elif block is not None:
+            block.lines.append(line)
+    if block is not None:
+        say(block.where, "a block without an end")
+    return found
+
+
+def commands_of(block):
+    """(command, exit status) of an sh block: a line each, and what follows a backslash."""
+    joined, found = "", []
+    for line in block.lines:
+        joined += line
+        if joined.endswith("\\"):
+            joined = joined[:-1]
+            continue
+        if joined.strip() and not joined.strip().startswith("#"):
+            status = re.search(r"# exit (\d+)", joined)
+            found.append((joined, int(status.group(1)) if status else 0))
+        joined = ""
+    return found
+
+
+class Docs:
+    def __init__(self, lockstep, root):
+        self.lockstep, self.root, self.used, self.ran = lockstep, root, set(), 0
+        self.help, self.not_run = {}, []
+        with open(os.path.join(root, "tests/docs/not_run.txt")) as f:
+            for line in f:
+                if line.strip() and not line.startswith("#"):
+                    file, command, reason = (part.strip() for part in line.split("|"))
+                    self.not_run.append((file, command, reason))
+        listed = self.run_command("lockstep --help", root)[1]
+        self.options = set()
+        for name in re.findall(r"^  lockstep (\w+(?: dflash\|attn)?)", listed, re.M):
+            name, _, layers = name.partition(" ")
+            text = "".join(self.run_command(f"lockstep {name} {layer} --help", root)[1] for layer in (layers.split("|") if layers else [""]))
+            self.help[name] = set(re.findall(r"--[a-z][a-z0-9-]+", text)) | {"--help"}
+            self.options |= self.help[name]
+        for folder in ("scripts", ".ci"):
+            for name in os.listdir(os.path.join(root, folder)):
+                with open(os.path.join(root, folder, name)) as f:
+                    self.options |= set(re.findall(r"--[a-z][a-z0-9-]+", f.read()))
+        self.options |= set(re.findall(r"--[a-z][a-z0-9-]+", listed)) | FOREIGN
+
+    def run_command(self, command, folder):
+        environment = {**os.environ, "PATH": f"{os.path.dirname(self.lockstep)}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, timeout=300)
+        return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
+
+    def excuse(self, file, command):
+        """The reason for which a command is not run, or None."""
+        for entry in self.not_run:
+            if entry[0] == file and command.startswith(entry[1]):
+                self.used.add(entry)
+                return entry[2]
+        return None
+
+    def look_at(self, where, command):
+        """What a command that is not run asks for must exist."""
+        for part in re.split(r"&&|\|\||;|\||'", command.split(" #")[0]):
+            try:
+                words = shlex.split(part)
+            except ValueError:
+                continue
+            words = words[next((i for i, word in enumerate(words) if word == "lockstep"), 0):]
+            if words and words[0].startswith("scripts/") and not os.path.exists(os.path.join(self.root, words[0])):
+                say(where, f"{words[0]} does not exist")
+            if len(words) > 1 and words[0] == "lockstep" and words[1] not in self.help:
+                say(where, f"lockstep has no command '{words[1]}'")
+            elif len(words) > 1 and words[0] == "lockstep":
+                for word in words[2:]:
+                    if word.startswith("--") and word.split("=")[0] not in self.help[words[1]]:
+                        say(where, f"lockstep {words[1]} has no option {word}")
+
+    def run_block(self, file, block, folder):
+        """The output of an sh block, None where none of it ran; console blocks are judged at once."""
+        if block.language == "sh":
+            output = None
+            for command, status in commands_of(block):
+                reason = self.excuse(file, command)
+                if reason is not None:
+                    self.look_at(block.where, command)
+                    if not reason.startswith("instead: "):
+                        continue
+                    command, status = reason[len("instead: "):], 0
+                self.ran += 1
+                found, said = self.run_command(command, folder)
+                output = (output or "") + said
+                if found != status:
+                    say(block.where, f"'{command.strip()}' ended with {found}, not {status}: {said[-1500:]}")
+            return output
+        command, expected = None, []
+        for line in block.lines + ["$ "]:
+            if not line.startswith("$ "):
+                expected.append(line)
+                continue
+            if command is not None:
+                self.ran += 1
+                said = self.run_command(command, folder)[1].rstrip("\n")
+                if said != "\n".join(expected).rstrip("\n"):
+                    say(block.where, f"'{command}' printed: {said}")
+            command, expected = line[2:], []
+        return None
+
+    def judge(self, block, output):
+        lines, at = [folded(line) for line in output.split("\n")], 0
+        for line in block.lines:
+            if not folded(line) or folded(line) == "...":
+                continue
+            found = next((i for i in range(at, len(lines)) if folded(line) in lines[i]), None)
+            if found is None:
+                say(block.where, f"'{folded(line)}' is not printed{' after the line before it' if at else ''}: {output[:3000]}")
+                return
+            at = found + 1
+
+    def check(self, file):
+        with open(os.path.join(self.root, file)) as f:
+            text = f.read()
+        blocks = blocks_of(file, text)
+        self.check_text(file, text)
+        with tempfile.TemporaryDirectory() as folder:
+            for name in SHOWN:
+                os.symlink(os.path.join(self.root, name), os.path.join(folder, name))
+            output = None
+            for block in blocks:
+                if block.language == "text":
+                    if output is not None:
+                        self.judge(block, output)
+                    output = None
+                elif block.language in ("sh", "console"):
+                    output = self.run_block(file, block, folder)
+
+    def check_text(self, file, text):
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+        for option in sorted(set(re.findall(r"`[^`\n]*?(--[a-z][a-z0-9-]+)", prose))):
+            if option not in self.options:
+                say(file, f"no command or script has the option {option}")
+        for link in re.findall(r"\]\(([^)\s]+)\)", prose):
+            path, _, heading = link.partition("#")
+            if "://" in path:
+                continue
+            target = os.path.normpath(os.path.join(os.path.dirname(file), path)) if path else file
+            if not os.path.exists(os.path.join(self.root, target)):
+                say(file, f"the link to {link} leads nowhere")
+            elif heading:
+                with open(os.path.join(self.root, target)) as f:
+                    headings = re.findall(r"^#+ (.*)$", f.read(), re.M)
+                if heading not in (re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings):
+                    say(file, f"the link to {link}: {target} has no such heading")
+
+    def all_files(self):
+        return ["README.md"] + sorted(f"docs/{name}" for name in os.listdir(os.path.join(self.root, "docs")) if name.endswith(".md"))
+
+    def close(self, files):
+        for file, command, reason in self.not_run:
+            if file in files and (file, command, reason) not in self.used:
+                say("tests/docs/not_run.txt", f"{file} has no command '{command}'")
+
+
+def main():
+    words = sys.argv[1:]
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+    if "--root" in words:
+        at = words.index("--root")
+        root = words[at + 1]
+        del words[at:at + 2]
+    docs = Docs(os.path.abspath(words[0]), os.path.abspath(root))
+    files = words[1:] or docs.all_files()
+    for file in files:
+        docs.check(file)
+    docs.close(files)
+    for line in wrong:
+        print(f"wrong: {line}")
+    print(f"{len(files)} files, {docs.ran} commands run, {len(docs.used)} excused, {len(wrong)} wrong")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
