@@ -94,6 +94,7 @@ void session_explain(session *v, const step_run *s, int a, int b, ls_mode mode, 
                           .fused = is_fused,
                           .fused_arg = &fused,
                           .earlier = earlier,
+                          .a_is_expected = a < 0,
                           .inherits = mode == LS_CASCADED && !(compare->stage->is_ring && a < 0)};
   if (mode == LS_CASCADED && s->staged && own_values(v, s, b, &own, &ignored) != LS_OK) {
     ls_trace_free(own);

@@ -1,10 +1,11 @@
 /* One pattern for a failing stage: the order in which they are tried. What says more comes first, and what predicts every value ends the
  * search. */
+#include <stdio.h>
 #include <string.h>
 
 #include "explain_internal.h"
 
-static void explain_values(const ls_explain_args *args, ls_pattern *pattern) {
+static void try_patterns(const ls_subject *s, ls_pattern *pattern) {
   static const struct {
     void (*look)(const ls_subject *, ls_best *);
     bool own;  /* says something where the inputs may be wrong already: it starts from these, or from what stands in a slot */
@@ -15,17 +16,36 @@ static void explain_values(const ls_explain_args *args, ls_pattern *pattern) {
       {ls_explain_attention, true, false}, {ls_explain_moved, true, false},     {ls_explain_numbers, false, false},
       {ls_explain_gemm, true, false},
   };
-  ls_subject s;
+  const ls_explain_args *args = s->args;
   ls_best best = {.pattern = pattern, .share = 0};
-  if (!ls_subject_open(&s, args)) return;
-  if (args->inherits && ls_explain_inherited(&s)) {
-    ls_subject_close(&s);
-    return;
-  }
-  for (size_t i = 0; i < sizeof patterns / sizeof *patterns && s.failing > 0 && !ls_best_is_certain(&best); i++)
-    if ((patterns[i].own || !args->inherits) && (!args->compare.stage->is_ring || patterns[i].ring)) patterns[i].look(&s, &best);
-  if (s.failing > 0 && best.share == 0 && !args->inherits) ls_explain_place(&s, &best);
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns && s->failing > 0 && !ls_best_is_certain(&best); i++)
+    if ((patterns[i].own || !args->inherits) && (!args->compare.stage->is_ring || patterns[i].ring)) patterns[i].look(s, &best);
+  if (s->failing > 0 && best.share == 0 && !args->inherits) ls_explain_place(s, &best);
+}
+
+/* Side b is what its inputs make of it, and side a, the expected values of somebody else, is not: then these are what looks like something.
+ * They have each stage by itself. */
+static void explain_expected(const ls_explain_args *args, ls_pattern *pattern) {
+  ls_explain_args turned = *args;
+  ls_subject s;
+  ls_pattern found = {.id = ""};
+  turned.compare.a = args->compare.b, turned.compare.b = args->compare.a;
+  turned.fused = NULL, turned.held = turned.held_right = NULL, turned.n_earlier = 0;
+  if (!ls_subject_open(&s, &turned)) return;
+  try_patterns(&s, &found);
   ls_subject_close(&s);
+  if (found.id[0] == '\0') return;
+  *pattern = found;
+  snprintf(pattern->text, sizeof pattern->text, "the expected values, not the path's: %.*s", LS_MAX_PATTERN_TEXT - 40, found.text);
+}
+
+static void explain_values(const ls_explain_args *args, ls_pattern *pattern) {
+  ls_subject s;
+  if (!ls_subject_open(&s, args)) return;
+  const bool is_right = (args->inherits || args->a_is_expected) && ls_explain_inherited(&s);
+  if (!is_right) try_patterns(&s, pattern);
+  ls_subject_close(&s);
+  if (is_right && !args->inherits) explain_expected(args, pattern);
 }
 
 void ls_explain(const ls_explain_args *args, ls_pattern *pattern) {

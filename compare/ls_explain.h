@@ -42,6 +42,7 @@ typedef struct {
   const ls_explain_earlier *earlier; /* newest first */
   int n_earlier;
   const ls_tensor *score; /* of a selection or mask: the scores that it was made by; NULL: unknown */
+  bool a_is_expected;     /* side a is a fixture's expected values, with which something may be wrong: what somebody's layer did */
   bool inherits;          /* what it read may be wrong already: where it fails then says nothing about the stage */
 } ls_explain_args;
 

@@ -172,6 +172,22 @@ Test(explain_rotation, each_kind_is_named_and_not_when_spoilt) {
   }
 }
 
+/* What somebody's layer did is wrong, and the path right. Of a head that turns as a whole "another part" is the right rotation. */
+Test(explain_rotation, a_fault_of_the_expected_values_is_theirs) {
+  rotated d;
+  dflash_open(&d, BASE);
+  plant(&d, (planted){.rounded_table = true});
+  d.s.args.compare.a = &d.s.b, d.s.args.compare.b = &d.s.a;
+  assert_not_named(&d.s, "rotation-part");
+  d.s.args.a_is_expected = true;
+  assert_named(&d.s, "rotation-table");
+  assert_says(&d.s, "the expected values, not the path's: ");
+  d.s.args.compare.a = &d.s.a, d.s.args.compare.b = &d.s.b; /* and of the path's, where they are expected ones too */
+  assert_named(&d.s, "rotation-table");
+  cr_assert_null(strstr(scene_explain(&d.s).text, "expected values"));
+  scene_close(&d.s);
+}
+
 /* A table in a coarser type than the activations' is not "the activation type". */
 Test(explain_rotation, a_table_of_another_rounding_is_not_taken_for_it) {
   rotated d;
