@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "../core/ls_parallel.h"
 #include "../fixtures/ls_export.h"
@@ -76,7 +77,12 @@ static ls_status parse(command *c, int argc, char **argv) {
     fprintf(stderr, "lockstep export: %s\n%s", c->out == NULL ? "--out FILE.npz is needed" : "expected one fixture or trace", help);
     return LS_USAGE;
   }
+  struct stat from, to;
   c->file = argv[optind];
+  if (stat(c->file, &from) == 0 && stat(c->out, &to) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino) {
+    fprintf(stderr, "lockstep export: --out %s: is the file that is read\n", c->out);
+    return LS_USAGE;
+  }
   return ls_cli_output("--out", c->out, true); /* told before a large file is read */
 }
 

@@ -52,6 +52,8 @@ Test(export_command, words_that_are_wrong_are_told) {
   expect(2, "a device or a pipe", "$L export --out /dev/full $F/golden/dflash_rounds.h5");
   expect(2, "cannot be written", "$L export --out no/folder/a.npz $F/golden/dflash_rounds.h5");
   expect(2, "cannot be written", "$L export --out . $F/golden/dflash_rounds.h5");
+  expect(2, "is the file that is read", "cp $F/golden/dflash_f16.h5 f.h5; ln -s f.h5 l.npz; $L export --out l.npz f.h5");
+  expect(0, "", "cmp f.h5 $F/golden/dflash_f16.h5 && rm f.h5 l.npz");
   expect(3, "cannot be opened", "$L export --out a.npz none.h5");
   expect(3, "expected an HDF5 file", "$L export --out a.npz $F/ls_fixture.h");
   expect(3, "expected a file, found a directory", "$L export --out a.npz $F");
