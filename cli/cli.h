@@ -13,6 +13,7 @@ ls_status ls_cmd_verify(int argc, char **argv);
 ls_status ls_cmd_info(int argc, char **argv);
 ls_status ls_cmd_gen(int argc, char **argv);
 ls_status ls_cmd_import(int argc, char **argv);
+ls_status ls_cmd_export(int argc, char **argv);
 ls_status ls_cmd_record(int argc, char **argv);
 ls_status ls_cmd_diff(int argc, char **argv);
 ls_status ls_cmd_bisect(int argc, char **argv);

@@ -70,6 +70,7 @@ static const char usage[] =
     "  lockstep info FILE...                  what a fixture or a recording holds\n"
     "  lockstep gen dflash|attn [options]     make a scenario\n"
     "  lockstep import [options]              make a fixture of a published checkpoint's weights\n"
+    "  lockstep export [options] FILE         what a fixture or a recording holds, as arrays for NumPy\n"
     "  lockstep fuzz dflash|attn [options]    random scenarios, without fixtures; what fails is shrunk to a minimal one\n"
     "  lockstep merge [options] REPORT...     the reports of sharded runs as one\n"
     "  lockstep --version\n"
@@ -133,6 +134,7 @@ static ls_status run_command(int argc, char **argv) {
   if (strcmp(command, "info") == 0) return ls_cmd_info(argc - 1, argv + 1);
   if (strcmp(command, "gen") == 0) return ls_cmd_gen(argc - 1, argv + 1);
   if (strcmp(command, "import") == 0) return ls_cmd_import(argc - 1, argv + 1);
+  if (strcmp(command, "export") == 0) return ls_cmd_export(argc - 1, argv + 1);
   if (strcmp(command, "fuzz") == 0) return ls_cmd_fuzz(argc - 1, argv + 1);
   if (strcmp(command, "merge") == 0) return ls_cmd_merge(argc - 1, argv + 1);
   if (strcmp(command, "__serve-path") == 0) return ls_cmd_serve(argc - 1, argv + 1);

@@ -43,6 +43,14 @@ if(LOCKSTEP_STATIC) # what libpng.a needs beside itself
   mark_as_advanced(LOCKSTEP_png_z)
   target_link_libraries(lockstep_png INTERFACE ${LOCKSTEP_png_z} m)
 endif()
+
+lockstep_dependency(minizip HEADER minizip/zip.h LIBRARY minizip)
+if(LOCKSTEP_STATIC) # what libminizip.a needs beside itself
+  find_library(LOCKSTEP_minizip_z NAMES libz.a REQUIRED)
+  mark_as_advanced(LOCKSTEP_minizip_z)
+  target_link_libraries(lockstep_minizip INTERFACE ${LOCKSTEP_minizip_z})
+endif()
+
 lockstep_dependency(xxhash HEADER xxhash.h LIBRARY xxhash)
 
 # always the static one: 10 KB, and a carried binary needs no Boost

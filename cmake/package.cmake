@@ -13,7 +13,7 @@ foreach(part ${library_parts})
   list(APPEND library_objects $<TARGET_OBJECTS:${part}>)
 endforeach()
 # in the order in which a linker needs them
-set(library_needs lockstep::json lockstep::mxml lockstep::png lockstep::hdf5 lockstep::openblas lockstep::xxhash lockstep::fcontext
+set(library_needs lockstep::json lockstep::mxml lockstep::png lockstep::minizip lockstep::hdf5 lockstep::openblas lockstep::xxhash lockstep::fcontext
   Threads::Threads ${CMAKE_DL_LIBS} m)
 if(LOCKSTEP_HAVE_CUDA)
   list(PREPEND library_needs CUDA::cudart_static CUDA::cublasLt)
@@ -81,9 +81,12 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/lockstepConfigVersion.cmake
 install(FILES ${CMAKE_BINARY_DIR}/lockstepConfig.cmake ${CMAKE_BINARY_DIR}/lockstepConfigVersion.cmake DESTINATION ${package_folder})
 # the static library's own needs, as files: they are ours to name, not every user's to find
 set(private_libraries)
-foreach(name json mxml png hdf5 openblas xxhash fcontext)
+foreach(name json mxml png minizip hdf5 openblas xxhash fcontext)
   string(APPEND private_libraries " ${LOCKSTEP_${name}_LIBRARY}")
 endforeach()
+if(LOCKSTEP_STATIC) # what those archives need in turn
+  string(APPEND private_libraries " ${LOCKSTEP_hdf5_sz} ${LOCKSTEP_hdf5_aec} ${LOCKSTEP_hdf5_z}")
+endif()
 if(LOCKSTEP_HAVE_CUDA)
   get_filename_component(cublas_folder ${CUDA_cublasLt_LIBRARY} DIRECTORY)
   string(APPEND private_libraries " ${CUDA_cudart_static_LIBRARY} ${CUDA_cublasLt_LIBRARY} -Wl,-rpath,${cublas_folder} -lrt")

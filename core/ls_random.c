@@ -88,24 +88,32 @@ typedef struct {
   void (*fill)(ls_dtype dtype, void *data, uint64_t seed, uint64_t first, int64_t count, double scale, double offset);
   const ls_tensor *t;
   uint64_t seed;
-  int64_t count;
+  int64_t from, count;
   double scale, offset;
 } generation;
 
 static void generate_piece(void *arg, int64_t i) {
   const generation *g = arg;
   int64_t first = i * PIECE, n = g->count - first < PIECE ? g->count - first : PIECE;
-  g->fill(g->t->dtype, (char *)g->t->data + first * (int64_t)ls_dtype_size(g->t->dtype), g->seed, (uint64_t)first, n, g->scale, g->offset);
+  g->fill(g->t->dtype, (char *)g->t->data + first * (int64_t)ls_dtype_size(g->t->dtype), g->seed, (uint64_t)(g->from + first), n, g->scale,
+          g->offset);
 }
 
-void ls_generate(const ls_tensor *t, const char *name, double scale, double offset) {
-  generation g = {
-      .fill = fill_baseline, .t = t, .seed = ls_fnv1a64(name, strlen(name)), .count = ls_tensor_count(t), .scale = scale, .offset = offset};
+void ls_generate_from(const ls_tensor *t, const char *name, int64_t from, double scale, double offset) {
+  generation g = {.fill = fill_baseline,
+                  .t = t,
+                  .seed = ls_fnv1a64(name, strlen(name)),
+                  .from = from,
+                  .count = ls_tensor_count(t),
+                  .scale = scale,
+                  .offset = offset};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2")) g.fill = fill_avx2;
 #endif
   ls_parallel_for((g.count + PIECE - 1) / PIECE, generate_piece, &g);
 }
+
+void ls_generate(const ls_tensor *t, const char *name, double scale, double offset) { ls_generate_from(t, name, 0, scale, offset); }
 
 /* ---- the small sequential one ---- */
 

@@ -23,6 +23,9 @@ double ls_generated_at(uint64_t seed, uint64_t i, double scale, double offset);
  * storage type, nearest-even. Runs on the threads of ls_parallel; the bytes do not depend on their number. */
 void ls_generate(const ls_tensor *t, const char *name, double scale, double offset);
 
+/* The same with elements from .. from + count - 1. */
+void ls_generate_from(const ls_tensor *t, const char *name, int64_t from, double scale, double offset);
+
 /* A small sequential generator for scenarios: state advances by one draw. */
 typedef struct {
   uint64_t seed, i;

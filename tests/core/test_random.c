@@ -52,6 +52,23 @@ static void has_known_values(const char *name, double scale, double offset, cons
   }
 }
 
+/* Across the blocks and pieces in which it is made. */
+Test(random, a_part_of_a_generated_tensor_is_that_part_of_the_whole) {
+  enum { COUNT = 600000 };
+  static const int64_t parts[][2] = {{0, 1}, {1, COUNT - 1}, {511, 3}, {262143, 300000}, {COUNT - 1, 1}};
+  float *whole = malloc(COUNT * sizeof *whole), *part = malloc(COUNT * sizeof *part);
+  const int64_t count = COUNT;
+  const ls_tensor all = ls_tensor_make(LS_F32, 1, &count, whole);
+  ls_generate(&all, "fc", 0.02, 1);
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    const ls_tensor t = ls_tensor_make(LS_F32, 1, &parts[i][1], part);
+    ls_generate_from(&t, "fc", parts[i][0], 0.02, 1);
+    cr_expect_eq(memcmp(part, whole + parts[i][0], (size_t)parts[i][1] * sizeof *part), 0, "%zu", i);
+  }
+  free(whole);
+  free(part);
+}
+
 Test(random, generated_tensors_have_the_known_values) {
   static const known fc[] = {
       {0, -0x1.8d25f5c28f5c3p-7, 0xbc4692fb, 0xbc47, 0xa235},     {1, -0x1.2cdcp-9, 0xbb166e00, 0xbb16, 0x98b3},
