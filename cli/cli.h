@@ -20,6 +20,7 @@ ls_status ls_cmd_bisect(int argc, char **argv);
 ls_status ls_cmd_fuzz(int argc, char **argv);
 ls_status ls_cmd_merge(int argc, char **argv);
 ls_status ls_cmd_bench(int argc, char **argv);
+ls_status ls_cmd_version(int argc, char **argv);
 ls_status ls_cmd_serve(int argc, char **argv); /* __serve-path: the child process of a path (plugin/ls_child.h) */
 
 /* A whole number in [low, high] from an option's text; LS_USAGE with a line on stderr. */

@@ -73,24 +73,10 @@ static const char usage[] =
     "  lockstep export [options] FILE         what a fixture or a recording holds, as arrays for NumPy\n"
     "  lockstep fuzz dflash|attn [options]    random scenarios, without fixtures; what fails is shrunk to a minimal one\n"
     "  lockstep merge [options] REPORT...     the reports of sharded runs as one\n"
-    "  lockstep --version\n"
+    "  lockstep --version [--json]            this build, its libraries, the devices of this machine\n"
     "\n"
     "lockstep COMMAND --help lists a command's options. Exit codes: 0 all pass, 1 divergence or nothing proved, 2 usage,\n"
     "3 bad fixture, 4 device or path not available, 5 internal error, 130 interrupted.\n";
-
-static void print_version(void) {
-  printf("lockstep %s (commit %s)\n%s\n", LS_VERSION, ls_provenance_commit(), ls_gemm_library());
-  static const char *const names[] = {"emu", "cuda"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    ls_error why = {LS_OK, ""};
-    if (ls_path_find(names[i]) == NULL)
-      printf("%s: not in this build\n", names[i]);
-    else if (ls_path_available(names[i], &why) == LS_OK)
-      printf("%s: available\n", names[i]);
-    else
-      printf("%s: %s\n", names[i], why.text);
-  }
-}
 
 /* OpenBLAS maps a buffer for each thread that calls it, and for each thread of its own as soon as it is loaded; where there is no room it
  * tries again for ever, and a fork or exit waits for it. So under a limit on the address space (ulimit -v) the program starts again with
@@ -138,10 +124,7 @@ static ls_status run_command(int argc, char **argv) {
   if (strcmp(command, "fuzz") == 0) return ls_cmd_fuzz(argc - 1, argv + 1);
   if (strcmp(command, "merge") == 0) return ls_cmd_merge(argc - 1, argv + 1);
   if (strcmp(command, "__serve-path") == 0) return ls_cmd_serve(argc - 1, argv + 1);
-  if (strcmp(command, "--version") == 0) {
-    print_version();
-    return LS_OK;
-  }
+  if (strcmp(command, "--version") == 0) return ls_cmd_version(argc - 1, argv + 1);
   if (strcmp(command, "--help") == 0 || strcmp(command, "help") == 0) {
     fputs(usage, stdout);
     return LS_OK;

@@ -17,6 +17,8 @@
 #endif
 
 const char *ls_provenance_commit(void) { return LS_COMMIT; }
+const char *ls_provenance_compiler(void) { return LS_COMPILER; }
+const char *ls_provenance_flags(void) { return LS_COMPILE_FLAGS; }
 
 static void add(ls_provenance *p, const char *name, const char *value) {
   if (p->n + 1 >= LS_PROVENANCE_LINES || value[0] == '\0') return;

@@ -5,6 +5,8 @@
 #include "../fixtures/ls_trace_file.h"
 
 const char *ls_provenance_commit(void); /* as git described the tree when the build was configured; "unknown" without git */
+const char *ls_provenance_compiler(void);
+const char *ls_provenance_flags(void);
 
 enum { LS_PROVENANCE_LINES = 16, LS_PROVENANCE_TEXT = 1024 };
 

@@ -104,9 +104,8 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION devel)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
-if(LOCKSTEP_HAVE_CUDA)
-  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS OFF) # cuBLASLt may belong to no package; a build without cuda names all that it needs
-else()
-  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+if(LOCKSTEP_HAVE_CUDA) # cuBLASLt is looked at where it is; where it belongs to no package, none is named for it
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${cublas_folder})
 endif()
 include(CPack)

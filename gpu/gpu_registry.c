@@ -1,6 +1,7 @@
 /* gpu_registry.c: the GPU backends of this build, by name. */
 #include <string.h>
 
+#include "gpu_devices.h"
 #include "gpu_path.h"
 
 const ls_path *ls_path_find(const char *name) {
@@ -21,4 +22,11 @@ ls_status ls_path_available(const char *name, ls_error *err) {
 #endif
   }
   return ls_fail(err, LS_UNAVAILABLE, "path %s: no GPU backend of that name (known: cuda, emu)", name ? name : "(none)");
+}
+
+void ls_gpu_devices_find(ls_gpu_devices *devices) {
+  memset(devices, 0, sizeof *devices);
+#ifdef LOCKSTEP_HAVE_CUDA
+  ls_gpu_devices_cuda(devices);
+#endif
 }

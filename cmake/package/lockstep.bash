@@ -7,6 +7,10 @@ _lockstep() {
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
     return
   fi
+  if [[ $command == --version ]]; then
+    mapfile -t COMPREPLY < <(compgen -W '--json' -- "$word")
+    return
+  fi
   case $before in
   --path | --against) mapfile -t COMPREPLY < <(compgen -W 'ref emu cuda auto' -- "$word"; compgen -f -- "$word") && return ;;
   --precision) mapfile -t COMPREPLY < <(compgen -W 'act f64' -- "$word") && return ;;

@@ -125,3 +125,15 @@ Test(record_diff, an_interrupted_recording_leaves_no_file) {
 }
 
 Test(record_diff, the_version_names_the_commit) { expect(0, "(commit ", "--version"); }
+
+Test(record_diff, the_version_names_libraries_and_paths) {
+  expect(0, "\nHDF5 1.", "--version");
+  expect(0, "\nOpenBLAS ", "--version");
+  expect(0, "\ncompiler: ", "--version");
+  expect(0, "\nemu: available\ncuda: ", "--version");
+  expect(0, "\"openblas\": \"OpenBLAS ", "--version --json");
+  expect(0, "\"emu\": \"available\"", "--version --json");
+  expect(0, "\"devices\": [", "--version --json");
+  expect(2, "unexpected '--jsn' (known: --json)", "--version --jsn");
+  expect(2, "unexpected 'more' (known: --json)", "--version --json more");
+}
