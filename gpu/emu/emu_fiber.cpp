@@ -459,12 +459,11 @@ uint64_t emu_warp(emu_kind kind, unsigned mask, uint64_t bits, int operand, cons
 
 void emu_cp_async16(void *shared, const void *global, int bytes, const char *file, int line) {
   emu_fiber *self = emu_self;
-  const char *where = emu_file_name(file);
   if (((uintptr_t)shared & 15u) != 0) emu_misaligned("lsg_cp_async16, to", shared, file, line);
   if (((uintptr_t)global & 15u) != 0) emu_misaligned("lsg_cp_async16, from", global, file, line);
-  if (bytes < 0 || bytes > 16) emu_fail("lsg_cp_async16 (%s:%d): %d bytes, expected 0..16", where, line, bytes);
+  if (bytes < 0 || bytes > 16) emu_fail("lsg_cp_async16 (%s:%d): %d bytes, expected 0..16", emu_file_name(file), line, bytes);
   if (!emu_in_shared(self->worker, shared, 16))
-    emu_fail("lsg_cp_async16 (%s:%d): the destination %p is not 16 bytes of this block's shared memory", where, line, shared);
+    emu_fail("lsg_cp_async16 (%s:%d): the destination %p is not 16 bytes of this block's shared memory", emu_file_name(file), line, shared);
   if (self->n_copies == self->room_copies) {
     int room = self->room_copies > 0 ? 2 * self->room_copies : 16;
     void *more = realloc(self->copies, (size_t)room * sizeof *self->copies);
