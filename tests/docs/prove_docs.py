@@ -67,23 +67,52 @@ MISTAKES = [  # what stands there, what is put in its place, what is said
 LISTED = [  # the same in the list of what is not run
     ("", "docs/page.md | lockstep info none | a reason\n", None),
     (EXCUSED, "", "ended with 4, not 0"),
+    ("| a GPU", "| needs bash os", "ended with 4, not 0"),
+    ("| a GPU", "| needs no_such_program", None),
     ("| a GPU", "| instead: false", "ended with 1, not 0"),
     ("page.md | lockstep verify --path cuda", "page.md | lockstep verify --path cudas", "has no command 'lockstep verify --path cudas'"),
 ]
 
 
-def run(lockstep, page, listed):
+RECIPE = """---
+name: a recipe
+jobs:
+  one:
+    steps:
+      - uses: actions/checkout@v4
+      - run: |
+          scripts/setup
+          build/release/lockstep verify --path emu a.h5
+"""
+OF_RECIPES = [  # likewise
+    ("    steps:\n", "    steps\n", "syntax error"),
+    ("verify --path", "verify --paths", "lockstep verify has no option --paths"),
+    ("lockstep verify", "lockstep verfy", "lockstep has no command 'verfy'"),
+    ("scripts/setup", "scripts/set-up", "scripts/set-up does not exist"),
+    ("a.h5", "'a.h5", "unexpected EOF"),
+    ("jobs:", "job:", "is no workflow"),
+    ("uses: actions", "use: actions", "neither runs nor uses"),
+]
+
+
+def run(lockstep, page, listed, recipe=None):
     with tempfile.TemporaryDirectory() as root:
         for name in ("include", "fixtures", "scripts", "cmake", "README.md", ".ci"):
             os.symlink(os.path.join(ROOT, name), os.path.join(root, name))
         os.makedirs(os.path.join(root, "docs"))
         os.makedirs(os.path.join(root, "tests/docs"))
-        with open(os.path.join(root, "docs/page.md"), "w") as f:
+        name = "docs/page.md" if recipe is None else "docs/ci.md"
+        with open(os.path.join(root, name), "w") as f:
             f.write(page)
+        if recipe is not None:
+            os.makedirs(os.path.join(root, "docs/examples/ci"))
+            with open(os.path.join(root, "docs/examples/ci/one.yml"), "w") as f:
+                f.write(recipe)
         with open(os.path.join(root, "tests/docs/not_run.txt"), "w") as f:
             f.write(listed)
-        done = subprocess.run([sys.executable, os.path.join(HERE, "run_docs.py"), lockstep, "--root", root, "docs/page.md"],
-                              capture_output=True, text=True)
+        environment = {name: value for name, value in os.environ.items() if name != "LOCKSTEP_SKIP_NOTHING"}
+        done = subprocess.run([sys.executable, os.path.join(HERE, "run_docs.py"), lockstep, "--root", root, name],
+                              capture_output=True, text=True, env=environment)
         return done.returncode, done.stdout + done.stderr
 
 
@@ -99,6 +128,21 @@ def main():
             sys.exit(f"'{old}' changes nothing")
         status, said = run(lockstep, page, listed)
         if (status != 0) != (told is not None) or (told or "") not in said:
+            missed += 1
+            print(f"missed: '{old}', expected '{told}', exit {status}: {said}")
+    try:
+        import yaml  # noqa: F401
+        import yamllint  # noqa: F401
+        recipes = OF_RECIPES
+    except ImportError as error:
+        print(f"recipes are not tried: {error}")
+        recipes = []
+    if recipes and run(lockstep, "# A page\n", "", RECIPE)[0] != 0:
+        sys.exit(f"the sound recipe: {run(lockstep, '', '', RECIPE)[1]}")
+    for old, new, told in recipes:
+        status, said = run(lockstep, "# A page\n", "", RECIPE.replace(old, new, 1))
+        cases.append(old)
+        if status == 0 or told not in said:
             missed += 1
             print(f"missed: '{old}', expected '{told}', exit {status}: {said}")
     print(f"{len(cases)} planted, {missed} missed")

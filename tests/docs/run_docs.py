@@ -3,14 +3,16 @@
 
     run_docs.py LOCKSTEP [--root TREE] [FILE...]     FILE: of README.md and docs/*.md; default: all
 
-A block says what it is: ```sh holds commands (`# exit N` where a line does not end with 0), the ```text block after it lines of their output, in
-their order; ```console holds commands behind "$ " and all that each prints; other languages are not run. The blocks of a file run one after
-another in one folder that looks like the tree, with the command on the PATH. tests/docs/not_run.txt lists the commands that cannot run here, with a
-reason or with what is run instead; what they ask of the command and of scripts must exist all the same, as must every option in the text, every link and its heading.
+A block says what it is: ```sh holds commands (`# exit N` where a line does not end with 0), the ```text block after it lines of their
+output, in their order; ```console holds commands behind "$ " and all that each prints; other languages are not run. The blocks of a file run one
+after another in one folder that looks like the tree, with the command on the PATH. tests/docs/not_run.txt lists the commands that cannot run here,
+with a reason, with what they need, or with what is run instead; what they ask of the command and of scripts must exist all the same, as must
+every option in the text, every link and its heading. The recipes of docs/examples/ci are looked at with docs/ci.md.
 """
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,11 +31,13 @@ def say(where, text):
 
 
 VERDICT_ROW = re.compile(r"^\S+ \S+-\S+ (PASS|FAIL) ")
-MACHINE = ((re.compile(r"OpenBLAS [\d.]+ \w+"), "OpenBLAS"), (re.compile(r"\d+ workers?"), "workers"))
+MACHINE = ((re.compile(r"OpenBLAS [\d.]+ \w+"), "OpenBLAS"), (re.compile(r"\d+ workers?"), "workers"),
+           (re.compile(r"layer .* \(ref-"), "layer # (ref-"), (re.compile(r", layer .*: it fails"), ", layer #: it fails"))
 
 
 def folded(line):
-    """Blanks as one, and without what depends on the machine: its BLAS, its cores, and how close two sums come in a table of verdicts."""
+    """Blanks as one, and without what depends on the machine: its BLAS, its cores, how close two sums come in a table
+    of verdicts, and which of the elements that differ from the reference's is the worst."""
     line = " ".join(line.split())
     for pattern, text in MACHINE:
         line = pattern.sub(text, line)
@@ -62,13 +66,27 @@ def blocks_of(file, text):
     return found
 
 
+def is_open(command):
+    """Whether a quotation goes on in the next line."""
+    said = subprocess.run(["bash", "-n"], input=command, capture_output=True, text=True).stderr
+    return "unexpected EOF while looking for" in said
+
+
+def has(name):
+    """A program, or a module of the Python that Debian's packages are for."""
+    return shutil.which(name) is not None or subprocess.run(["/usr/bin/python3", "-c", f"import {name}"], capture_output=True).returncode == 0
+
+
 def commands_of(block):
-    """(command, exit status) of an sh block: a line each, and what follows a backslash."""
+    """(command, exit status) of an sh block: a line each, with what follows a backslash or an open quotation."""
     joined, found = "", []
     for line in block.lines:
         joined += line
         if joined.endswith("\\"):
             joined = joined[:-1]
+            continue
+        if ("'" in joined or '"' in joined) and is_open(joined):
+            joined += "\n"
             continue
         if joined.strip() and not joined.strip().startswith("#"):
             status = re.search(r"# exit (\d+)", joined)
@@ -122,6 +140,8 @@ class Docs:
             words = words[next((i for i, word in enumerate(words) if word == "lockstep"), 0):]
             if words and words[0].startswith("scripts/") and not os.path.exists(os.path.join(self.root, words[0])):
                 say(where, f"{words[0]} does not exist")
+            if len(words) > 1 and words[0] == "lockstep" and words[1].startswith("--"):
+                continue
             if len(words) > 1 and words[0] == "lockstep" and words[1] not in self.help:
                 say(where, f"lockstep has no command '{words[1]}'")
             elif len(words) > 1 and words[0] == "lockstep":
@@ -132,9 +152,14 @@ class Docs:
     def run_block(self, file, block, folder):
         """The output of an sh block, None where none of it ran; console blocks are judged at once."""
         if block.language == "sh":
-            output = None
+            output, partly = None, False
             for command, status in commands_of(block):
                 reason = self.excuse(file, command)
+                if reason is not None and reason.startswith("needs "):
+                    missing = [name for name in reason.split()[1:] if not has(name)]
+                    if missing and "LOCKSTEP_SKIP_NOTHING" in os.environ:
+                        say(block.where, f"'{command}' needs {missing[0]}, which is not here")
+                    partly, reason = partly or bool(missing), reason if missing else None
                 if reason is not None:
                     self.look_at(block.where, command)
                     if not reason.startswith("instead: "):
@@ -145,7 +170,7 @@ class Docs:
                 output = (output or "") + said
                 if found != status:
                     say(block.where, f"'{command.strip()}' ended with {found}, not {status}: {said[-1500:]}")
-            return output
+            return None if partly else output
         command, expected = None, []
         for line in block.lines + ["$ "]:
             if not line.startswith("$ "):
@@ -205,6 +230,40 @@ class Docs:
                 if heading not in (re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings):
                     say(file, f"the link to {link}: {target} has no such heading")
 
+    def check_recipe(self, file):
+        """A workflow of docs/examples/ci: its YAML, its shell, and what its commands ask for."""
+        try:
+            import yaml
+            from yamllint import config, linter
+        except ImportError as error:
+            if "LOCKSTEP_SKIP_NOTHING" in os.environ:
+                say(file, f"not checked: {error}")
+            return
+        with open(os.path.join(self.root, file)) as f:
+            text = f.read()
+        rules = config.YamlLintConfig("{extends: default, rules: {line-length: {max: 140}}}")
+        for problem in linter.run(text, rules):
+            say(f"{file}:{problem.line}", problem.desc)
+        try:
+            jobs = yaml.safe_load(text)["jobs"]
+            steps = [(name, step) for name, job in jobs.items() for step in job["steps"]]
+        except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+            say(file, f"is no workflow: {error}")
+            return
+        for name, step in steps:
+            if ("run" in step) == ("uses" in step):
+                say(file, f"a step of {name} neither runs nor uses something, or both")
+            script = step.get("run", "")
+            syntax = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+            if syntax.returncode != 0:
+                say(file, f"'{script}': {syntax.stderr}")
+            for line in re.sub(r"\S*/lockstep ", "lockstep ", script).split("\n"):
+                self.look_at(file, line)
+
+    def recipes(self):
+        folder = os.path.join(self.root, "docs/examples/ci")
+        return [f"docs/examples/ci/{name}" for name in sorted(os.listdir(folder))] if os.path.isdir(folder) else []
+
     def all_files(self):
         return ["README.md"] + sorted(f"docs/{name}" for name in os.listdir(os.path.join(self.root, "docs")) if name.endswith(".md"))
 
@@ -225,6 +284,9 @@ def main():
     files = words[1:] or docs.all_files()
     for file in files:
         docs.check(file)
+    if "docs/ci.md" in files:
+        for file in docs.recipes():
+            docs.check_recipe(file)
     docs.close(files)
     for line in wrong:
         print(f"wrong: {line}")
