@@ -1,40 +1,13 @@
 /* lockstep export as a user runs it: exit codes, NumPy's own reading of what it wrote, and no half file whatever ends it. */
 #include <criterion/criterion.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "shell_run.h"
-
-static char folder[256], out[1 << 16];
-
-/* In the test's folder; $L is the command, $F the fixtures' folder. */
-static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int run(const char *format, ...) {
-  char command[2048];
-  va_list list;
-  va_start(list, format);
-  vsnprintf(command, sizeof command, format, list);
-  va_end(list);
-  return shell_run(out, sizeof out, "cd %s; L=%s/lockstep; F=%s/fixtures; { %s ; } 2>&1", folder, LS_BINARY_DIR, LS_SOURCE_DIR, command);
-}
-
-static void set_up(void) {
-  snprintf(folder, sizeof folder, "%s/export-XXXXXX", LS_BINARY_DIR);
-  cr_assert_not_null(mkdtemp(folder));
-}
-
-static void tear_down(void) { run("cd /; rm -rf %s", folder); }
+#include "scratch.h"
 
 TestSuite(export_command, .init = set_up, .fini = tear_down, .timeout = 600);
-
-static void expect(int code, const char *text, const char *command) {
-  const int found = run("%s", command);
-  cr_expect_eq(found, code, "%s: expected exit %d, found %d:\n%s", command, code, found, out);
-  cr_expect_not_null(strstr(out, text), "%s: expected '%s' in:\n%s", command, text, out);
-}
 
 static void expect_files(const char *names) {
   run("ls -A | tr '\\n' ' '");

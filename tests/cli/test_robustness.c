@@ -5,7 +5,6 @@
 #endif
 #include <criterion/criterion.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,39 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shell_run.h"
+#include "scratch.h"
 
 #define LOCKSTEP LS_BINARY_DIR "/lockstep"
 #define GOLDEN   LS_SOURCE_DIR "/fixtures/golden/"
 
-static char folder[256];
-
-/* Runs the shell command in the test's folder, where $L is the command and $G a golden fixture; the exit status as of a shell. */
-static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static char out[1 << 16];
-static int run(const char *format, ...) {
-  char command[2048];
-  va_list list;
-  va_start(list, format);
-  vsnprintf(command, sizeof command, format, list);
-  va_end(list);
-  return shell_run(out, sizeof out, "cd %s; L=%s; G=%sdflash_refusals.h5; { %s ; } 2>&1", folder, LOCKSTEP, GOLDEN, command);
-}
-
-static void set_up(void) {
-  snprintf(folder, sizeof folder, "%s/robust-XXXXXX", LS_BINARY_DIR);
-  cr_assert_not_null(mkdtemp(folder));
-}
-
-static void tear_down(void) { run("cd /; rm -rf %s", folder); }
-
 TestSuite(robust, .init = set_up, .fini = tear_down, .timeout = 900);
-
-static void expect(int code, const char *text, const char *command) {
-  const int found = run("%s", command);
-  cr_expect_eq(found, code, "%s: expected exit %d, found %d:\n%s", command, code, found, out);
-  cr_expect_not_null(strstr(out, text), "%s: expected '%s' in:\n%s", command, text, out);
-}
 
 static void expect_no_file(const char *pattern) { cr_expect_neq(run("ls %s 2>/dev/null", pattern), 0, "left behind: %s", out); }
 
