@@ -25,6 +25,11 @@ static const char *cuda_version(char text[16], int version) {
   return text;
 }
 
+static json_t *version_json(int version) {
+  char text[16];
+  return version > 0 ? json_string(cuda_version(text, version)) : json_null();
+}
+
 static void print_text(const ls_gpu_devices *devices, const char *hdf5) {
   char runtime[16], driver[16];
   printf("lockstep %s (commit %s)\ncompiler: %s\nflags: %s\n%s\n%s\n", LS_VERSION, ls_provenance_commit(), ls_provenance_compiler(),
@@ -43,7 +48,6 @@ static void print_text(const ls_gpu_devices *devices, const char *hdf5) {
 }
 
 static ls_status print_json(const ls_gpu_devices *devices, const char *hdf5) {
-  char version[16];
   json_t *paths = json_object(), *list = json_array();
   json_t *root = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "version", LS_VERSION, "commit", ls_provenance_commit(), "compiler",
                            ls_provenance_compiler(), "flags", ls_provenance_flags(), "hdf5", hdf5, "openblas", ls_gemm_library(), "paths",
@@ -57,10 +61,8 @@ static ls_status print_json(const ls_gpu_devices *devices, const char *hdf5) {
     ls_error why = {LS_OK, ""};
     whole &= json_object_set_new(paths, path_names[i], json_string(path_words(path_names[i], &why))) == 0;
   }
-  whole &= json_object_set_new(root, "cuda_runtime",
-                               devices->runtime > 0 ? json_string(cuda_version(version, devices->runtime)) : json_null()) == 0;
-  whole &= json_object_set_new(root, "cuda_driver",
-                               devices->driver > 0 ? json_string(cuda_version(version, devices->driver)) : json_null()) == 0;
+  whole &= json_object_set_new(root, "cuda_runtime", version_json(devices->runtime)) == 0;
+  whole &= json_object_set_new(root, "cuda_driver", version_json(devices->driver)) == 0;
   for (int i = 0; i < devices->n; i++) {
     const ls_gpu_device *d = &devices->device[i];
     char capability[32];

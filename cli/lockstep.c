@@ -13,9 +13,7 @@
 #include "../core/ls_gemm.h"
 #include "../core/ls_parallel.h"
 #include "../core/ls_shortage.h"
-#include "../layers/ls_path.h"
 #include "cli.h"
-#include "provenance.h"
 
 volatile sig_atomic_t ls_interrupted = 0;
 

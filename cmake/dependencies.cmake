@@ -23,14 +23,16 @@ endfunction()
 lockstep_dependency(openblas HEADER cblas.h LIBRARY openblas FOLDERS openblas-pthread openblas)
 target_link_libraries(lockstep_openblas INTERFACE Threads::Threads m)
 
-lockstep_dependency(hdf5 HEADER hdf5.h LIBRARY hdf5 hdf5_serial FOLDERS hdf5/serial)
-if(LOCKSTEP_STATIC) # what libhdf5.a needs beside itself
+if(LOCKSTEP_STATIC) # what archives below need beside themselves
   foreach(library sz aec z)
-    find_library(LOCKSTEP_hdf5_${library} NAMES lib${library}.a REQUIRED)
-    mark_as_advanced(LOCKSTEP_hdf5_${library})
-    target_link_libraries(lockstep_hdf5 INTERFACE ${LOCKSTEP_hdf5_${library}})
+    find_library(LOCKSTEP_${library}_LIBRARY NAMES lib${library}.a REQUIRED)
+    mark_as_advanced(LOCKSTEP_${library}_LIBRARY)
   endforeach()
-  target_link_libraries(lockstep_hdf5 INTERFACE m ${CMAKE_DL_LIBS})
+endif()
+
+lockstep_dependency(hdf5 HEADER hdf5.h LIBRARY hdf5 hdf5_serial FOLDERS hdf5/serial)
+if(LOCKSTEP_STATIC)
+  target_link_libraries(lockstep_hdf5 INTERFACE ${LOCKSTEP_sz_LIBRARY} ${LOCKSTEP_aec_LIBRARY} ${LOCKSTEP_z_LIBRARY} m ${CMAKE_DL_LIBS})
 endif()
 
 lockstep_dependency(json HEADER jansson.h LIBRARY jansson)
@@ -38,17 +40,13 @@ lockstep_dependency(json HEADER jansson.h LIBRARY jansson)
 lockstep_dependency(mxml HEADER mxml.h LIBRARY mxml)
 
 lockstep_dependency(png HEADER png.h LIBRARY png)
-if(LOCKSTEP_STATIC) # what libpng.a needs beside itself
-  find_library(LOCKSTEP_png_z NAMES libz.a REQUIRED)
-  mark_as_advanced(LOCKSTEP_png_z)
-  target_link_libraries(lockstep_png INTERFACE ${LOCKSTEP_png_z} m)
+if(LOCKSTEP_STATIC)
+  target_link_libraries(lockstep_png INTERFACE ${LOCKSTEP_z_LIBRARY} m)
 endif()
 
 lockstep_dependency(minizip HEADER minizip/zip.h LIBRARY minizip)
-if(LOCKSTEP_STATIC) # what libminizip.a needs beside itself
-  find_library(LOCKSTEP_minizip_z NAMES libz.a REQUIRED)
-  mark_as_advanced(LOCKSTEP_minizip_z)
-  target_link_libraries(lockstep_minizip INTERFACE ${LOCKSTEP_minizip_z})
+if(LOCKSTEP_STATIC)
+  target_link_libraries(lockstep_minizip INTERFACE ${LOCKSTEP_z_LIBRARY})
 endif()
 
 lockstep_dependency(xxhash HEADER xxhash.h LIBRARY xxhash)

@@ -85,7 +85,7 @@ foreach(name json mxml png minizip hdf5 openblas xxhash fcontext)
   string(APPEND private_libraries " ${LOCKSTEP_${name}_LIBRARY}")
 endforeach()
 if(LOCKSTEP_STATIC) # what those archives need in turn
-  string(APPEND private_libraries " ${LOCKSTEP_hdf5_sz} ${LOCKSTEP_hdf5_aec} ${LOCKSTEP_hdf5_z}")
+  string(APPEND private_libraries " ${LOCKSTEP_sz_LIBRARY} ${LOCKSTEP_aec_LIBRARY} ${LOCKSTEP_z_LIBRARY}")
 endif()
 if(LOCKSTEP_HAVE_CUDA)
   get_filename_component(cublas_folder ${CUDA_cublasLt_LIBRARY} DIRECTORY)

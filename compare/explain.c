@@ -26,6 +26,7 @@ static void try_patterns(const ls_subject *s, ls_pattern *pattern) {
 /* Side b is what its inputs make of it, and side a, the expected values of somebody else, is not: then these are what looks like something.
  * They have each stage by itself. */
 static void explain_expected(const ls_explain_args *args, ls_pattern *pattern) {
+  static const char whose[] = "the expected values, not the path's: ";
   ls_explain_args turned = *args;
   ls_subject s;
   ls_pattern found = {.id = ""};
@@ -36,7 +37,7 @@ static void explain_expected(const ls_explain_args *args, ls_pattern *pattern) {
   ls_subject_close(&s);
   if (found.id[0] == '\0') return;
   *pattern = found;
-  snprintf(pattern->text, sizeof pattern->text, "the expected values, not the path's: %.*s", LS_MAX_PATTERN_TEXT - 40, found.text);
+  snprintf(pattern->text, sizeof pattern->text, "%s%.*s", whose, (int)(sizeof pattern->text - sizeof whose), found.text);
 }
 
 static void explain_values(const ls_explain_args *args, ls_pattern *pattern) {

@@ -303,8 +303,8 @@ void ls_explain_rotation(const ls_subject *s, ls_best *best) {
   t.freq = freq;
   ls_fit fit;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !ls_best_is_certain(best); i++) {
-    const int forms = kinds[i].kind == TURN_REDUCED ? 2 : 1;                            /* with and without a fused multiply-add */
     if (kinds[i].kind == TURN_FRONT && t.chain[0].turned == t.chain[0].width) continue; /* the whole head: no other part */
+    const int forms = kinds[i].kind == TURN_REDUCED ? 2 : 1;                            /* with and without a fused multiply-add */
     for (int fused = 0; fused < forms; fused++) {
       if (!is_met(&t, s, (rotation){.kind = kinds[i].kind, .is_fused_product = fused != 0}, 16, &fit)) continue;
       char text[LS_MAX_PATTERN_TEXT];

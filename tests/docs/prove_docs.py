@@ -4,12 +4,14 @@
     prove_docs.py LOCKSTEP
 """
 import os
-import subprocess
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "../..")
+sys.path.insert(0, HERE)
+import run_docs  # noqa: E402  (beside this file)
+
 SOUND = """# A page
 
 See [the heading](page.md#a-heading), [README](../README.md) and `lockstep verify --path`.
@@ -96,6 +98,7 @@ OF_RECIPES = [  # likewise
 
 
 def run(lockstep, page, listed, recipe=None):
+    """What run_docs.py calls wrong; empty: nothing."""
     with tempfile.TemporaryDirectory() as root:
         for name in ("include", "fixtures", "scripts", "cmake", "README.md", ".ci"):
             os.symlink(os.path.join(ROOT, name), os.path.join(root, name))
@@ -110,42 +113,41 @@ def run(lockstep, page, listed, recipe=None):
                 f.write(recipe)
         with open(os.path.join(root, "tests/docs/not_run.txt"), "w") as f:
             f.write(listed)
-        environment = {name: value for name, value in os.environ.items() if name != "LOCKSTEP_SKIP_NOTHING"}
-        done = subprocess.run([sys.executable, os.path.join(HERE, "run_docs.py"), lockstep, "--root", root, name],
-                              capture_output=True, text=True, env=environment)
-        return done.returncode, done.stdout + done.stderr
+        run_docs.wrong.clear()
+        run_docs.Docs(lockstep, root).check_all([name])
+        return "\n".join(run_docs.wrong)
 
 
 def main():
     lockstep, missed = os.path.abspath(sys.argv[1]), 0
-    status, said = run(lockstep, SOUND, EXCUSED)
-    if status != 0:
-        sys.exit(f"the sound page: {said}")
-    cases = [(SOUND.replace(old, new, 1), EXCUSED, told, old, SOUND) for old, new, told in MISTAKES]
-    cases += [(SOUND, EXCUSED.replace(old, new, 1) if old else EXCUSED + new, told, old or new, EXCUSED) for old, new, told in LISTED]
-    for page, listed, told, old, within in cases:
-        if page == SOUND and listed == EXCUSED:
-            sys.exit(f"'{old}' changes nothing")
-        status, said = run(lockstep, page, listed)
-        if (status != 0) != (told is not None) or (told or "") not in said:
-            missed += 1
-            print(f"missed: '{old}', expected '{told}', exit {status}: {said}")
+    os.environ.pop("LOCKSTEP_SKIP_NOTHING", None)
+    cases = [(old, told, SOUND.replace(old, new, 1), EXCUSED, None) for old, new, told in MISTAKES]
+    cases += [(old or new, told, SOUND, EXCUSED.replace(old, new, 1) if old else EXCUSED + new, None) for old, new, told in LISTED]
     try:
         import yaml  # noqa: F401
         import yamllint  # noqa: F401
-        recipes = OF_RECIPES
+        cases += [(old, told, "# A page\n", "", RECIPE.replace(old, new, 1)) for old, new, told in OF_RECIPES]
     except ImportError as error:
         print(f"recipes are not tried: {error}")
-        recipes = []
-    if recipes and run(lockstep, "# A page\n", "", RECIPE)[0] != 0:
-        sys.exit(f"the sound recipe: {run(lockstep, '', '', RECIPE)[1]}")
-    for old, new, told in recipes:
-        status, said = run(lockstep, "# A page\n", "", RECIPE.replace(old, new, 1))
-        cases.append(old)
-        if status == 0 or told not in said:
+    for sound in ((SOUND, EXCUSED, None), ("# A page\n", "", RECIPE)):
+        said = run(lockstep, *sound)
+        if said:
+            sys.exit(f"what is sound: {said}")
+    for old, told, page, listed, recipe in cases:
+        if (page, listed, recipe) == (SOUND, EXCUSED, None) or recipe == RECIPE:
+            sys.exit(f"'{old}' changes nothing")
+        said = run(lockstep, page, listed, recipe)
+        if bool(said) != (told is not None) or (told or "") not in said:
             missed += 1
-            print(f"missed: '{old}', expected '{told}', exit {status}: {said}")
-    print(f"{len(cases)} planted, {missed} missed")
+            print(f"missed: '{old}', expected '{told}': {said}")
+    lost = (("commands", (9, 0), "expected 9 commands and 0 lines"), ("lines", (0, 9), "expected 0 commands and 9 lines"))
+    for what, fewest, told in lost:
+        run_docs.FEWEST["docs/page.md"] = fewest
+        said = run(lockstep, SOUND, EXCUSED)
+        if told not in said:
+            missed += 1
+            print(f"missed: too few {what}: {said}")
+    print(f"{len(cases) + len(lost)} planted, {missed} missed")
     sys.exit(1 if missed else 0)
 
 

@@ -9,6 +9,7 @@ after another in one folder that looks like the tree, with the command on the PA
 with a reason, with what they need, or with what is run instead; what they ask of the command and of scripts must exist all the same, as must
 every option in the text, every link and its heading. The recipes of docs/examples/ci are looked at with docs/ci.md.
 """
+import functools
 import os
 import re
 import shlex
@@ -19,9 +20,8 @@ import tempfile
 
 KNOWN = {"sh", "console", "text", "bash", "c", "cmake", "python", "yaml", "json"}
 SHOWN = ("docs", "include", "fixtures", "tests", "scripts", "cmake", "README.md")
-FOREIGN = {  # options of other programs that the text names
-    "--preset", "--build", "--target", "--test-dir", "--cflags", "--libs", "--static", "--prefix", "--dependency", "--wrap", "--parsable",
-    "--install", "--find-links", "--tool", "--no-install-recommends", "--sshlogin", "--clock-control"}
+FOREIGN = {"--preset", "--build", "--target", "--cflags", "--libs", "--static", "--install", "--sshlogin", "--clock-control"}  # of other programs
+FEWEST = {"docs/bring-your-own-kernel.md": (7, 6), "docs/import.md": (8, 0)}  # commands that run, lines that are looked for: a page that lost its blocks
 
 wrong = []
 
@@ -74,7 +74,10 @@ def is_open(command):
 
 def has(name):
     """A program, or a module of the Python that Debian's packages are for."""
-    return shutil.which(name) is not None or subprocess.run(["/usr/bin/python3", "-c", f"import {name}"], capture_output=True).returncode == 0
+    if shutil.which(name) is not None:
+        return True
+    python = "/usr/bin/python3"
+    return os.path.exists(python) and subprocess.run([python, "-c", f"import {name}"], capture_output=True).returncode == 0
 
 
 def commands_of(block):
@@ -95,27 +98,36 @@ def commands_of(block):
     return found
 
 
+def options_in(text):
+    return set(re.findall(r"--[a-z][a-z0-9-]+", text))
+
+
+@functools.cache
+def run_help(lockstep):
+    """{command: its options}, and those that the command has without one."""
+    def said(*words):
+        return subprocess.run([lockstep, *words, "--help"], capture_output=True, text=True).stdout
+    listed, found = said(), {}
+    for name, layers in re.findall(r"^  lockstep (\w+)(?: (\w+\|\w+))?", listed, re.M):
+        texts = [said(name, layer) for layer in layers.split("|")] if layers else [said(name)]
+        found[name] = options_in("".join(texts)) | {"--help"}
+    return found, options_in(listed)
+
+
 class Docs:
     def __init__(self, lockstep, root):
-        self.lockstep, self.root, self.used, self.ran = lockstep, root, set(), 0
-        self.help, self.not_run = {}, []
+        self.lockstep, self.root, self.used, self.ran, self.judged, self.not_run = lockstep, root, set(), 0, 0, []
         with open(os.path.join(root, "tests/docs/not_run.txt")) as f:
             for line in f:
                 if line.strip() and not line.startswith("#"):
                     file, command, reason = (part.strip() for part in line.split("|"))
                     self.not_run.append((file, command, reason))
-        listed = self.run_command("lockstep --help", root)[1]
-        self.options = set()
-        for name in re.findall(r"^  lockstep (\w+(?: dflash\|attn)?)", listed, re.M):
-            name, _, layers = name.partition(" ")
-            text = "".join(self.run_command(f"lockstep {name} {layer} --help", root)[1] for layer in (layers.split("|") if layers else [""]))
-            self.help[name] = set(re.findall(r"--[a-z][a-z0-9-]+", text)) | {"--help"}
-            self.options |= self.help[name]
+        self.help, options = run_help(lockstep)
+        self.options = options.union(FOREIGN, *self.help.values())
         for folder in ("scripts", ".ci"):
             for name in os.listdir(os.path.join(root, folder)):
                 with open(os.path.join(root, folder, name)) as f:
-                    self.options |= set(re.findall(r"--[a-z][a-z0-9-]+", f.read()))
-        self.options |= set(re.findall(r"--[a-z][a-z0-9-]+", listed)) | FOREIGN
+                    self.options |= options_in(f.read())
 
     def run_command(self, command, folder):
         environment = {**os.environ, "PATH": f"{os.path.dirname(self.lockstep)}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
@@ -140,14 +152,14 @@ class Docs:
             words = words[next((i for i, word in enumerate(words) if word == "lockstep"), 0):]
             if words and words[0].startswith("scripts/") and not os.path.exists(os.path.join(self.root, words[0])):
                 say(where, f"{words[0]} does not exist")
-            if len(words) > 1 and words[0] == "lockstep" and words[1].startswith("--"):
+            if len(words) < 2 or words[0] != "lockstep" or words[1].startswith("--"):
                 continue
-            if len(words) > 1 and words[0] == "lockstep" and words[1] not in self.help:
+            if words[1] not in self.help:
                 say(where, f"lockstep has no command '{words[1]}'")
-            elif len(words) > 1 and words[0] == "lockstep":
-                for word in words[2:]:
-                    if word.startswith("--") and word.split("=")[0] not in self.help[words[1]]:
-                        say(where, f"lockstep {words[1]} has no option {word}")
+                continue
+            for word in words[2:]:
+                if word.startswith("--") and word.split("=")[0] not in self.help[words[1]]:
+                    say(where, f"lockstep {words[1]} has no option {word}")
 
     def run_block(self, file, block, folder):
         """The output of an sh block, None where none of it ran; console blocks are judged at once."""
@@ -194,8 +206,10 @@ class Docs:
                 say(block.where, f"'{folded(line)}' is not printed{' after the line before it' if at else ''}: {output[:3000]}")
                 return
             at = found + 1
+            self.judged += 1
 
     def check(self, file):
+        ran, judged = self.ran, self.judged
         with open(os.path.join(self.root, file)) as f:
             text = f.read()
         blocks = blocks_of(file, text)
@@ -211,6 +225,9 @@ class Docs:
                     output = None
                 elif block.language in ("sh", "console"):
                     output = self.run_block(file, block, folder)
+        commands, looked_for = FEWEST.get(file, (0, 0))
+        if self.ran - ran < commands or self.judged - judged < looked_for:
+            say(file, f"expected {commands} commands and {looked_for} lines of output, found {self.ran - ran} and {self.judged - judged}")
 
     def check_text(self, file, text):
         prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
@@ -267,7 +284,12 @@ class Docs:
     def all_files(self):
         return ["README.md"] + sorted(f"docs/{name}" for name in os.listdir(os.path.join(self.root, "docs")) if name.endswith(".md"))
 
-    def close(self, files):
+    def check_all(self, files):
+        for file in files:
+            self.check(file)
+        if "docs/ci.md" in files:
+            for file in self.recipes():
+                self.check_recipe(file)
         for file, command, reason in self.not_run:
             if file in files and (file, command, reason) not in self.used:
                 say("tests/docs/not_run.txt", f"{file} has no command '{command}'")
@@ -282,12 +304,7 @@ def main():
         del words[at:at + 2]
     docs = Docs(os.path.abspath(words[0]), os.path.abspath(root))
     files = words[1:] or docs.all_files()
-    for file in files:
-        docs.check(file)
-    if "docs/ci.md" in files:
-        for file in docs.recipes():
-            docs.check_recipe(file)
-    docs.close(files)
+    docs.check_all(files)
     for line in wrong:
         print(f"wrong: {line}")
     print(f"{len(files)} files, {docs.ran} commands run, {len(docs.used)} excused, {len(wrong)} wrong")
